@@ -1,0 +1,338 @@
+"""PyTree containers and the axis legend: the vocabulary of the whole package.
+
+Axis legend, written at the end of the line that makes an array::
+
+    T  time             B  parallel environments     N  batch of independent rows
+    P  population       S  random seeds              A  actions     O  observation features
+    K  members of an ensemble
+
+Three containers are registered as JAX pytrees. ``PyTreeDict`` stores named data, ``PyTreeData`` is a frozen
+dataclass for data, and ``PyTreeNode`` is the base of logic classes (agents, evaluators, workflows): numbers that
+only change values are its leaves, what changes shapes or control flow is static. A node is therefore a legal
+argument of a jitted function, and changing one of its numbers does not recompile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types as python_types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
+
+import chex
+import jax
+import numpy as np
+
+Action: TypeAlias = chex.ArrayTree
+Observation: TypeAlias = chex.ArrayTree
+Params: TypeAlias = chex.ArrayTree
+PolicyExtras: TypeAlias = "PyTreeDict"
+Reward: TypeAlias = chex.Array
+Key: TypeAlias = chex.PRNGKey
+T = TypeVar("T")
+
+
+class PyTreeDict(dict):
+    """A dict whose entries are attributes too, registered as a pytree with sorted keys.
+
+    Nested plain mappings are converted, so ``d.a.b`` works at any depth; two dicts with the same entries in another
+    order have the same tree structure. Used for storing data.
+
+    Raises:
+        AttributeError: a key shadows a method of ``dict`` (``items``, ``update`` ...) or is not a string.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.update(*args, **kwargs)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise AttributeError(f"PyTreeDict keys are strings, got {key!r} of type {type(key).__name__}.")
+        if hasattr(dict, key):
+            raise AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name.")
+        super().__setitem__(key, _convert_mappings(value))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no entry {name!r}; there are: {', '.join(sorted(self)) or 'none'}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        try:
+            del self[name]
+        except KeyError:
+            raise AttributeError(f"no entry {name!r} to delete") from None
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def copy(self) -> Self:
+        return type(self)(self)
+
+    def __or__(self, other: Mapping) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return type(self)({**self, **other})
+
+    def __ior__(self, other: Mapping) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.update(other)
+        return self
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some existing entries changed. Raises ``AttributeError`` for a name that is not there."""
+        unknown = sorted(set(changes) - set(self))
+        if unknown:
+            raise AttributeError(f"cannot replace {', '.join(unknown)}; there are: {', '.join(sorted(self))}")
+        return type(self)({**self, **changes})
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple:
+        return (type(self), (dict(self),))
+
+
+def _convert_mappings(value: Any) -> Any:
+    if type(value) is dict:
+        return PyTreeDict(value)
+    if type(value) in (list, tuple):
+        return type(value)(_convert_mappings(item) for item in value)
+    return value
+
+
+def _flatten_dict_with_keys(d: PyTreeDict) -> tuple[list, tuple]:
+    names = tuple(sorted(d))
+    return [(jax.tree_util.DictKey(name), d[name]) for name in names], names
+
+
+def _unflatten_dict(names: tuple, children: tuple) -> PyTreeDict:
+    d = PyTreeDict()
+    for name, child in zip(names, children, strict=True):
+        dict.__setitem__(d, name, child)
+    return d
+
+
+jax.tree_util.register_pytree_with_keys(
+    PyTreeDict, _flatten_dict_with_keys, _unflatten_dict, lambda d: ([d[k] for k in sorted(d)], tuple(sorted(d)))
+)
+
+
+def pytree_field(*, static: bool | None = None, **kwargs: Any) -> Any:
+    """A dataclass field that says whether it is static (part of the tree structure) or data (leaves).
+
+    Args:
+        static: ``True`` for what changes shapes or control flow; it must be hashable. ``False`` for data. ``None``
+            leaves the choice to the class: data in a ``PyTreeData``; by the annotation in a ``PyTreeNode``.
+        **kwargs: as for ``dataclasses.field``.
+    """
+    metadata = dict(kwargs.pop("metadata", None) or {})
+    metadata["static"] = static
+    return dataclasses.field(metadata=metadata, **kwargs)
+
+
+_STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
+
+
+def _annotation_is_static(annotation: Any) -> bool:
+    """Whether values of this annotation can only be structure: int, bool, str, Enum, Callable and tuples of them."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, python_types.UnionType):
+        members = [a for a in typing.get_args(annotation) if a is not type(None)]
+        return bool(members) and all(_annotation_is_static(a) for a in members)
+    if origin is tuple:
+        return all(a is Ellipsis or _annotation_is_static(a) for a in typing.get_args(annotation))
+    if origin in (Callable, typing.Literal) or annotation in (Callable, typing.Callable):
+        return True
+    return isinstance(annotation, type) and issubclass(annotation, _STATIC_TYPES)
+
+
+def _resolved_annotations(cls: type) -> dict[str, Any]:
+    """Annotations of the class itself; an annotation that cannot be resolved here counts as data."""
+    namespace = vars(__import__("sys").modules.get(cls.__module__, python_types.ModuleType("none")))
+    resolved = {}
+    for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, dict(namespace), dict(vars(cls)))
+            except (NameError, AttributeError, TypeError):
+                annotation = object
+        resolved[name] = annotation
+    return resolved
+
+
+def _mark_static_by_annotation(cls: type) -> None:
+    """Give the fields of a node that say nothing their ``static`` mark from their annotation."""
+    for name, annotation in _resolved_annotations(cls).items():
+        if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
+            continue
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        if isinstance(default, dataclasses.Field):
+            if default.metadata.get("static") is None:
+                default.metadata = python_types.MappingProxyType(
+                    {**default.metadata, "static": _annotation_is_static(annotation)}
+                )
+        elif _annotation_is_static(annotation):
+            given = {} if default is dataclasses.MISSING else {"default": default}
+            setattr(cls, name, pytree_field(static=True, **given))
+
+
+def _is_static(field: dataclasses.Field) -> bool:
+    return bool(field.metadata.get("static"))
+
+
+def _register(cls: type) -> None:
+    fields = dataclasses.fields(cls)
+    data_names = tuple(f.name for f in fields if not _is_static(f))
+    static_names = tuple(f.name for f in fields if _is_static(f))
+
+    def flatten_with_keys(node: Any) -> tuple[list, tuple]:
+        children = [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in data_names]
+        return children, tuple(getattr(node, name) for name in static_names)
+
+    def flatten(node: Any) -> tuple[list, tuple]:
+        return [getattr(node, name) for name in data_names], tuple(getattr(node, name) for name in static_names)
+
+    def unflatten(static: tuple, children: Any) -> Any:
+        # Past __init__ and __post_init__: JAX puts tracers, None and placeholders where arrays were.
+        node = object.__new__(cls)
+        for name, value in zip(static_names, static, strict=True):
+            object.__setattr__(node, name, value)
+        for name, value in zip(data_names, children, strict=True):
+            object.__setattr__(node, name, value)
+        return node
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+
+
+@dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
+class PyTreeData:
+    """A frozen dataclass registered as a pytree; inherit and annotate the fields.
+
+    Every field is data unless it is declared ``pytree_field(static=True)``. ``replace`` returns a changed copy.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__dataclass_fields__" not in cls.__dict__:
+            dataclasses.dataclass(frozen=True, eq=False)(cls)
+            _register(cls)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed. Raises ``TypeError`` for a name that is no field."""
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def _describe_illegal_leaf(leaf: Any) -> str | None:
+    if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex | jax.ShapeDtypeStruct):
+        return None
+    if isinstance(leaf, jax.core.Tracer) or hasattr(leaf, "__jax_array__") or hasattr(leaf, "dtype"):
+        return None
+    return f"{type(leaf).__name__} ({str(leaf)[:60]})"
+
+
+def _as_hashable(value: Any) -> Any:
+    """Lists and dicts, as they come from YAML, become tuples: static values are compared and hashed by value."""
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return tuple(_as_hashable(item) for item in value)
+    return value
+
+
+@dataclass_transform(field_specifiers=(pytree_field, dataclasses.field))
+class PyTreeNode:
+    """The base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
+
+    A field is static when it is declared so or when its annotation can only be structure: ``int``, ``bool``, ``str``,
+    enums, callables and tuples of them. Everything else (``float``, arrays, other nodes) is data. Data fields are
+    checked to hold arrays or numbers only, static ones to be hashable, so that equal structure means equal hash and
+    two nodes of equal structure share one compiled program.
+
+    Raises:
+        TypeError: a data field holds something that is no array or number, or a static one something unhashable.
+        dataclasses.FrozenInstanceError: a field is set after construction; use ``replace``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _mark_static_by_annotation(cls)
+        dataclasses.dataclass(eq=False)(cls)
+        _register(cls)
+        cls.__init__ = _freeze_after(cls.__init__)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; ``__post_init__`` is run again. Raises ``TypeError`` for unknown names."""
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not self.__dict__.get("_constructing", False):
+            raise dataclasses.FrozenInstanceError(
+                f"{type(self).__name__} is immutable: use node.replace({name}=...) and keep the result."
+            )
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"{type(self).__name__} is immutable: {name!r} cannot be deleted.")
+
+
+def _freeze_after(init: Callable) -> Callable:
+    """Wrap ``__init__`` so that fields may be set inside it (and in ``__post_init__``) and never again."""
+
+    def __init__(self: PyTreeNode, *args: Any, **kwargs: Any) -> None:
+        object.__setattr__(self, "_constructing", True)
+        try:
+            init(self, *args, **kwargs)
+            _check_fields(self)
+        finally:
+            object.__delattr__(self, "_constructing")
+
+    __init__.__wrapped__ = init  # pyright: ignore[reportFunctionMemberAccess]
+    return __init__
+
+
+def _check_fields(node: PyTreeNode) -> None:
+    for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType]
+        where = f"{type(node).__name__}.{field.name}"
+        value = getattr(node, field.name)
+        if _is_static(field):
+            value = _as_hashable(value)
+            object.__setattr__(node, field.name, value)
+            if not isinstance(value, Hashable) or not _hashes(value):
+                raise TypeError(f"{where} is static and must be hashable, got {type(value).__name__}.")
+            continue
+        for leaf in jax.tree.leaves(value):
+            problem = _describe_illegal_leaf(leaf)
+            if problem:
+                raise TypeError(
+                    f"{where} holds {problem}; data fields hold arrays or numbers. Declare it with "
+                    "pytree_field(static=True) if it shapes the computation."
+                )
+
+
+def _hashes(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class State(PyTreeDict):
+    """The running state of a workflow: everything that a step changes, by name."""
+
+
+jax.tree_util.register_pytree_with_keys(
+    State,
+    _flatten_dict_with_keys,
+    lambda names, children: State(_unflatten_dict(names, children)),
+    lambda d: ([d[k] for k in sorted(d)], tuple(sorted(d))),
+)
