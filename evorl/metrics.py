@@ -1,0 +1,142 @@
+"""Metric containers, their reduction, and a counter that does not wrap."""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.types import PyTreeData, PyTreeDict
+
+LossDict = PyTreeDict
+Tree = TypeVar("Tree")
+_WORD = 2**32
+
+
+class WideCounter(PyTreeData):
+    """A 64-bit counter made of two 32-bit words, since JAX counts in 32 bits by default.
+
+    Attributes:
+        high: uint32, the upper word.
+        low: uint32, the lower one.
+    """
+
+    high: jax.Array
+    low: jax.Array
+
+    @classmethod
+    def create(cls, value: int = 0) -> Self:
+        """A counter that stands at ``value``.
+
+        Raises:
+            ValueError: ``value`` is negative or needs more than 64 bits.
+        """
+        if not 0 <= value < _WORD**2:
+            raise ValueError(f"a counter counts from 0 to 2^64 - 1, got {value}.")
+        return cls(high=jnp.asarray(value // _WORD, jnp.uint32), low=jnp.asarray(value % _WORD, jnp.uint32))
+
+    def add(self, amount: chex.Numeric) -> Self:
+        """The counter ``amount`` further: a Python int, or a traced integer from 0 to 2^32 - 1."""
+        high = jnp.uint32(0)
+        if isinstance(amount, int):
+            high, amount = jnp.uint32(amount // _WORD), amount % _WORD
+        low = self.low + jnp.asarray(amount).astype(jnp.uint32)
+        carry = (low < self.low).astype(jnp.uint32)
+        return self.replace(high=self.high + high + carry, low=low)
+
+    def as_float(self) -> jax.Array:
+        """The count as float32, exact up to 2^24 and to 7 digits beyond: for schedules inside a trace."""
+        return self.high.astype(jnp.float32) * float(_WORD) + self.low.astype(jnp.float32)
+
+    def __int__(self) -> int:
+        """The exact count, on the host; of a batch of counters (one per seed) the first."""
+        return int(np.ravel(self.high)[0]) * _WORD + int(np.ravel(self.low)[0])
+
+
+class EpisodeStatistics(PyTreeData):
+    """Sums over ended episodes; mergeable, and not a number where no episode ended.
+
+    Attributes:
+        count: number of episodes, float32.
+        return_sum: sum of their undiscounted returns.
+        length_sum: sum of their lengths in steps.
+        return_min: the least return.
+        return_max: the greatest.
+    """
+
+    count: jax.Array
+    return_sum: jax.Array
+    length_sum: jax.Array
+    return_min: jax.Array
+    return_max: jax.Array
+
+    @property
+    def mean_return(self) -> jax.Array:
+        """Mean return; NaN without episodes."""
+        return self.return_sum / jnp.where(self.count > 0, self.count, jnp.nan)
+
+    @property
+    def mean_length(self) -> jax.Array:
+        """Mean length; NaN without episodes."""
+        return self.length_sum / jnp.where(self.count > 0, self.count, jnp.nan)
+
+    def merge(self, other: EpisodeStatistics) -> EpisodeStatistics:
+        """Statistics of the episodes of both."""
+        return EpisodeStatistics(
+            count=self.count + other.count,
+            return_sum=self.return_sum + other.return_sum,
+            length_sum=self.length_sum + other.length_sum,
+            return_min=jnp.minimum(self.return_min, other.return_min),
+            return_max=jnp.maximum(self.return_max, other.return_max),
+        )
+
+
+def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_lengths: jax.Array) -> EpisodeStatistics:
+    """Statistics of the episodes that ended within a batch.
+
+    Args:
+        dones: ``[...]``, where an episode ended.
+        episode_returns: ``[...]``, the running return including that step.
+        episode_lengths: ``[...]``, the running length including that step.
+    """
+    chex.assert_equal_shape([dones, episode_returns, episode_lengths])
+    ended = dones.astype(bool)
+    return EpisodeStatistics(
+        count=jnp.sum(ended, dtype=jnp.float32),
+        return_sum=jnp.sum(jnp.where(ended, episode_returns, 0.0)),
+        length_sum=jnp.sum(jnp.where(ended, episode_lengths, 0).astype(jnp.float32)),
+        return_min=jnp.min(jnp.where(ended, episode_returns, jnp.inf)),
+        return_max=jnp.max(jnp.where(ended, episode_returns, -jnp.inf)),
+    )
+
+
+class EvaluationMetrics(PyTreeData):
+    """What an evaluation returns.
+
+    Attributes:
+        episode_returns: undiscounted or discounted returns, ``[N]``.
+        episode_lengths: lengths in steps, ``[N]``.
+    """
+
+    episode_returns: jax.Array
+    episode_lengths: jax.Array
+
+    def summary(self) -> PyTreeDict:
+        """Mean, standard deviation, extremes and median of the returns, and the mean length."""
+        returns = self.episode_returns
+        return PyTreeDict(
+            episode_return=jnp.mean(returns, axis=-1),
+            episode_return_std=jnp.std(returns, axis=-1),
+            episode_return_min=jnp.min(returns, axis=-1),
+            episode_return_max=jnp.max(returns, axis=-1),
+            episode_return_median=jnp.median(returns, axis=-1),
+            episode_length=jnp.mean(self.episode_lengths.astype(jnp.float32), axis=-1),
+        )
+
+
+def mean_metrics(metrics: Tree, axis: int | tuple[int, ...] | None = 0) -> Tree:
+    """The mean of every leaf over ``axis``, in float32: joins the metrics of folded iterations or minibatches."""
+    return jax.tree.map(lambda x: jnp.mean(jnp.asarray(x, jnp.float32), axis=axis), metrics)

@@ -1,0 +1,79 @@
+"""Losses per sample: errors are returned, not their means, so that the caller masks, weighs and averages.
+
+Arrays have any shape; all arguments of one function have the same shape unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: chex.Numeric) -> jax.Array:
+    """The negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
+
+    Args:
+        log_ratio: ``log pi_new(a|s) - log pi_old(a|s)``.
+        advantages: of the same shape.
+        clip_epsilon: the half-width of the trust interval.
+    """
+    chex.assert_equal_shape([log_ratio, advantages])
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1.0 - clip_epsilon, 1.0 + clip_epsilon)
+    return -jnp.minimum(ratio * advantages, clipped * advantages)
+
+
+def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
+    """``(predictions - targets)^2``, without the half."""
+    chex.assert_equal_shape([predictions, targets])
+    return jnp.square(predictions - targets)
+
+
+def clipped_value_error(
+    values: jax.Array, old_values: jax.Array, targets: jax.Array, clip_epsilon: chex.Numeric
+) -> jax.Array:
+    """PPO's value clipping: the larger of the squared errors of ``values`` and of ``values`` kept near ``old_values``.
+
+    ``max((V - G)^2, (V_old + clip(V - V_old, -eps, eps) - G)^2)``, without the half; the pessimistic counterpart of
+    ``clipped_surrogate`` (Engstrom et al. 2020, section 3).
+    """
+    clipped = old_values + jnp.clip(values - old_values, -clip_epsilon, clip_epsilon)
+    return jnp.maximum(squared_error(values, targets), squared_error(clipped, targets))
+
+
+def huber(errors: jax.Array, delta: chex.Numeric = 1.0) -> jax.Array:
+    """Huber loss: ``e^2 / 2`` up to ``delta``, linear with slope ``delta`` beyond (Huber 1964)."""
+    magnitude = jnp.abs(errors)
+    quadratic = jnp.minimum(magnitude, delta)
+    return 0.5 * quadratic**2 + delta * (magnitude - quadratic)
+
+
+def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next_q_values: jax.Array) -> jax.Array:
+    """``r + discount Q(s', a') - Q(s, a)`` with the gradient stopped through the target (Sutton & Barto 2018, eq. 6.5).
+
+    Args:
+        q_values: ``[..., N]``; leading axes (members of an ensemble) share the target.
+        rewards: ``[N]``.
+        discounts: ``[N]``, the discount times ``1 - termination``: a truncated step does bootstrap.
+        next_q_values: ``[N]``.
+    """
+    chex.assert_equal_shape([rewards, discounts, next_q_values])
+    chex.assert_equal_shape_suffix([q_values, rewards], rewards.ndim)
+    return jax.lax.stop_gradient(rewards + discounts * next_q_values) - q_values
+
+
+def approximate_kl(log_ratio: jax.Array) -> jax.Array:
+    """Per-sample estimate of ``KL(old || new)``, unbiased and never negative: ``(r - 1) - log r`` with ``r = new/old``.
+
+    The third estimator (k3) of Schulman's note "Approximating KL divergence" (2020).
+    """
+    return jnp.expm1(log_ratio) - log_ratio
+
+
+def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
+    """``1 - Var(targets - predictions) / Var(targets)``, a scalar; 0 when the targets do not vary."""
+    chex.assert_equal_shape([predictions, targets])
+    variance = jnp.var(targets)
+    varies = variance > 0.0
+    return jnp.where(varies, 1.0 - jnp.var(targets - predictions) / jnp.where(varies, variance, 1.0), 0.0)

@@ -1,0 +1,121 @@
+"""Gradient steps: one optimizer with clipping and schedule, one function that computes, reduces and applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from evorl.ops import collectives
+from evorl.types import Params, PyTreeNode
+
+_RULES = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms, "sgd": optax.identity}
+
+
+class Optimizer(PyTreeNode):
+    """An optax optimizer built inside the traced function, so that its numbers are data.
+
+    Attributes:
+        name: ``adam``, ``rmsprop`` or ``sgd``.
+        learning_rate: step size at the beginning.
+        final_learning_rate: step size at the end of training, reached linearly; ``None`` keeps it constant.
+        max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
+        epsilon: the stabilising constant of adam and rmsprop.
+        weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none.
+    """
+
+    name: Literal["adam", "rmsprop", "sgd"] = "adam"
+    learning_rate: float = 3e-4
+    final_learning_rate: float | None = None
+    max_grad_norm: float | None = None
+    epsilon: float = 1e-8
+    weight_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in _RULES:
+            raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
+
+    def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
+        start, end = self.learning_rate, self.final_learning_rate
+        rate = start if end is None else start + (end - start) * jnp.clip(progress, 0.0, 1.0)
+        parts = []
+        if self.max_grad_norm is not None:
+            parts.append(optax.clip_by_global_norm(self.max_grad_norm))  # pyright: ignore[reportArgumentType]
+        parts.append(_RULES[self.name]() if self.name == "sgd" else _RULES[self.name](eps=self.epsilon))
+        if self.weight_decay is not None:
+            parts.append(optax.add_decayed_weights(self.weight_decay))
+        return optax.chain(*parts, optax.scale(-1.0 * rate))  # pyright: ignore[reportArgumentType]
+
+    def init(self, params: Params) -> Any:
+        """The optimizer's state for these parameters."""
+        return self._transformation(0.0).init(params)
+
+    def apply(
+        self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
+    ) -> tuple[Params, Any]:
+        """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
+        updates, opt_state = self._transformation(progress).update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+
+def gradient_step(
+    loss_fn: Callable[..., tuple[jax.Array, Any]],
+    optimizer: Optimizer,
+    params: Params,
+    opt_state: Any,
+    *args: Any,
+    progress: jax.Array | float = 0.0,
+) -> tuple[Params, Any, Any]:
+    """One gradient step on ``loss_fn(params, *args) -> (loss, auxiliary)``.
+
+    Gradients are averaged over the devices that share the minibatch, if there are several.
+
+    Returns:
+        Parameters, optimizer state and the auxiliary output of the loss.
+    """
+    gradients, auxiliary = jax.grad(loss_fn, has_aux=True)(params, *args)
+    params, opt_state = optimizer.apply(collectives.mean_gradients(gradients), opt_state, params, progress)
+    return params, opt_state, auxiliary
+
+
+def scan_minibatches(
+    update: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    batch: Any,
+    key: jax.Array,
+    num_epochs: int,
+    num_minibatches: int,
+) -> tuple[Any, Any]:
+    """Several passes over a batch in freshly shuffled minibatches: one scan over epochs x minibatches.
+
+    Args:
+        update: ``(carry, minibatch) -> (carry, metrics)``.
+        carry: what is learned.
+        batch: leaves ``[N, ...]``, equal on every device; with sharded minibatches each device is given its share.
+        key: the shuffles' key.
+        num_epochs: number of passes.
+        num_minibatches: parts of each pass; N must be divisible by it.
+
+    Returns:
+        The last carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
+
+    Raises:
+        ValueError: N is not divisible by ``num_minibatches``.
+    """
+    num_rows = jax.tree.leaves(batch)[0].shape[0]
+    if num_rows % num_minibatches:
+        raise ValueError(
+            f"A batch of {num_rows} rows cannot be cut into {num_minibatches} equal minibatches: "
+            "choose a divisor, or another number of environments or steps."
+        )
+    shuffle = jax.vmap(lambda epoch_key: jax.random.permutation(epoch_key, num_rows))
+    order = shuffle(jax.random.split(key, num_epochs)).reshape(num_epochs * num_minibatches, -1)
+
+    def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
+        rows = collectives.minibatch_share(rows)
+        return update(carry, jax.tree.map(lambda x: jnp.take(x, rows, axis=0, unique_indices=True), batch))
+
+    return jax.lax.scan(one_minibatch, carry, order)

@@ -1,0 +1,60 @@
+"""Keys, one for a whole batch or one per row.
+
+Every sampling function of the package takes either a scalar key for the whole batch or a batch of keys, one per row.
+Keys per row make the numbers of an environment independent of how environments are spread over devices and blocks.
+The draw is one vectorised call in both cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.types import Key
+
+
+def as_typed_key(key: Any) -> Key:
+    """A typed key (or batch of keys) from a typed key or a legacy ``jax.random.PRNGKey`` array.
+
+    Raises:
+        TypeError: ``key`` is neither.
+    """
+    if isinstance(key, jax.Array | np.ndarray) or hasattr(key, "dtype"):
+        if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            return key
+        if key.dtype == jnp.uint32 and key.ndim >= 1:
+            return jax.random.wrap_key_data(jnp.asarray(key))
+        what = f"an array of {key.dtype}{list(key.shape)}"
+    else:
+        what = f"{key!r} of type {type(key).__name__}"
+    raise TypeError(f"expected a random key, got {what}: make one with jax.random.key(seed).")
+
+
+def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
+    """``sample_fn(key, *args)`` for a scalar key; mapped over the rows of ``key`` and ``args`` for a batch of keys.
+
+    Args:
+        sample_fn: called as ``sample_fn(key, *args)`` with a scalar key.
+        key: a scalar key, or keys ``[B]`` (any number of leading axes).
+        *args: pytrees of arrays; with a batch of keys their leaves have the leading axes of ``key``.
+    """
+    key = as_typed_key(key)
+    for _ in range(key.ndim):
+        sample_fn = jax.vmap(sample_fn)
+    return sample_fn(key, *args)
+
+
+def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Sequence[int]) -> jax.Array:
+    """``sampler(key, shape)`` for a scalar key; one draw per row for keys whose axes lead ``shape``.
+
+    Raises:
+        ValueError: a batch of keys does not match the leading axes of ``shape``.
+    """
+    key, shape = as_typed_key(key), tuple(shape)
+    if key.shape != shape[: key.ndim]:
+        raise ValueError(f"keys of shape {key.shape} cannot each draw a row of {shape}: give one key, or one per row.")
+    return per_row(lambda row_key: sampler(row_key, shape[key.ndim :]), key)

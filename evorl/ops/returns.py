@@ -1,0 +1,173 @@
+"""Returns and advantages: every one is the same backward recursion with other coefficients.
+
+All inputs are time-major, ``[T, ...]`` with any trailing batch axes. ``values[t]`` estimates the value of ``obs_t``,
+``next_values[t]`` that of its *true* successor (the last observation of an episode, never the first of the next one).
+``terminations[t]`` says that the MDP ended with step ``t``: nothing is bootstrapped. ``dones[t]`` says that the episode
+ended for either reason: the recursion is cut there, and unless it terminated, the step bootstraps from
+``next_values[t]``. The last row of the window bootstraps likewise. Flags may be bools or floats.
+
+No gradient is stopped here; a caller that differentiates through ``values`` stops it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+class VTraceResult(NamedTuple):
+    """``value_targets``: v_s of eq. 1; ``advantages``: weights of the policy gradient. Both ``[T, ...]``."""
+
+    value_targets: jax.Array
+    advantages: jax.Array
+
+
+def linear_recurrence(offsets: jax.Array, factors: chex.Numeric, final: chex.Numeric = 0.0) -> jax.Array:
+    """Solves ``x_t = offsets_t + factors_t * x_{t+1}`` backwards in time, with ``x_T = final``.
+
+    Args:
+        offsets: ``[T, ...]``.
+        factors: ``[T, ...]``, or a number.
+        final: ``[...]``, or a number: the value after the window.
+
+    Returns:
+        ``x``, shape ``[T, ...]``.
+    """
+    factors = jnp.broadcast_to(factors, offsets.shape)
+    final = jnp.broadcast_to(jnp.asarray(final, offsets.dtype), offsets.shape[1:])
+
+    def backward(x: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        offset, factor = row
+        x = offset + factor * x
+        return x, x
+
+    return jax.lax.scan(backward, final, (offsets, factors), reverse=True, unroll=8)[1]
+
+
+def gae(
+    rewards: jax.Array,
+    values: jax.Array,
+    next_values: jax.Array,
+    terminations: jax.Array,
+    dones: jax.Array,
+    discount: chex.Numeric,
+    gae_lambda: chex.Numeric,
+) -> tuple[jax.Array, jax.Array]:
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), right across time limits.
+
+    ``delta_t = r_t + discount (1 - termination_t) V(s_{t+1}) - V(s_t)`` and
+    ``A_t = delta_t + discount lambda (1 - done_t) A_{t+1}``.
+
+    Returns:
+        ``(advantages, value_targets)``, both ``[T, ...]``; the targets are ``A_t + V(s_t)``, the TD(lambda) return.
+    """
+    chex.assert_equal_shape([rewards, values, next_values, terminations, dones])
+    going_on = _not(dones, rewards.dtype)
+    deltas = rewards + discount * _not(terminations, rewards.dtype) * next_values - values
+    advantages = linear_recurrence(deltas, discount * gae_lambda * going_on)
+    return advantages, advantages + values
+
+
+def lambda_return(
+    rewards: jax.Array,
+    next_values: jax.Array,
+    terminations: jax.Array,
+    dones: jax.Array,
+    discount: chex.Numeric,
+    lambda_: chex.Numeric,
+) -> jax.Array:
+    """TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
+
+    ``G_t = r_t + discount (1 - termination_t) [(1 - lambda c_t) V(s_{t+1}) + lambda c_t G_{t+1}]`` where
+    ``c_t = 1 - done_t``. ``lambda_`` 0 gives one-step TD targets, 1 the discounted return with bootstrapping.
+    """
+    chex.assert_equal_shape([rewards, next_values, terminations, dones])
+    weight = lambda_ * _not(dones, rewards.dtype)
+    discounts = discount * _not(terminations, rewards.dtype)
+    return linear_recurrence(rewards + discounts * (1.0 - weight) * next_values, discounts * weight, next_values[-1])
+
+
+def discounted_return(
+    rewards: jax.Array, dones: jax.Array, discount: chex.Numeric, final_values: chex.Numeric = 0.0
+) -> jax.Array:
+    """Sums of discounted rewards up to the end of the episode, without bootstrapping at its end: ``[T, ...]``.
+
+    ``G_t = r_t + discount (1 - done_t) G_{t+1}`` with ``G_T = final_values`` (``[...]`` or a number).
+    """
+    chex.assert_equal_shape([rewards, dones])
+    return linear_recurrence(rewards, discount * _not(dones, rewards.dtype), final_values)
+
+
+def n_step_return(
+    rewards: jax.Array,
+    next_values: jax.Array,
+    terminations: jax.Array,
+    dones: jax.Array,
+    discount: chex.Numeric,
+    num_steps: int,
+) -> jax.Array:
+    """Returns of ``num_steps`` rewards and a bootstrap (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
+
+    ``G_t = r_t + discount r_{t+1} + ... + discount^n V(s_{t+n})``; fewer steps where the episode or the window ends.
+
+    Raises:
+        ValueError: ``num_steps`` is less than 1.
+    """
+    if num_steps < 1:
+        raise ValueError(f"an n-step return needs num_steps >= 1, got {num_steps}.")
+    chex.assert_equal_shape([rewards, next_values, terminations, dones])
+    length = rewards.shape[0]
+    is_last = (jnp.arange(length) == length - 1).reshape((length,) + (1,) * (rewards.ndim - 1))
+    cut = jnp.maximum(dones.astype(rewards.dtype), is_last.astype(rewards.dtype))
+    bootstraps = discount * _not(terminations, rewards.dtype) * next_values
+    # The recursion runs over the steps of each window, for all windows at once.
+    steps = jnp.minimum(jnp.arange(num_steps)[:, None] + jnp.arange(length), length - 1)  # [n, T]
+    return linear_recurrence(
+        (rewards + cut * bootstraps)[steps], (discount * (1.0 - cut))[steps], final=next_values[steps[-1]]
+    )[0]
+
+
+def vtrace(
+    rewards: jax.Array,
+    values: jax.Array,
+    next_values: jax.Array,
+    terminations: jax.Array,
+    dones: jax.Array,
+    log_ratios: jax.Array,
+    discount: chex.Numeric,
+    lambda_: chex.Numeric = 1.0,
+    clip_rho: chex.Numeric = 1.0,
+    clip_c: chex.Numeric = 1.0,
+    clip_pg_rho: chex.Numeric = 1.0,
+) -> VTraceResult:
+    """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
+
+    With ``rho_t = min(clip_rho, ratio_t)`` and ``c_t = lambda min(clip_c, ratio_t)``::
+
+        delta_t = rho_t (r_t + discount (1 - termination_t) V(s_{t+1}) - V(s_t))
+        v_t - V(s_t) = delta_t + discount (1 - done_t) c_t (v_{t+1} - V(s_{t+1}))
+        A_t = min(clip_pg_rho, ratio_t) (r_t + discount (1 - termination_t) q_{t+1} - V(s_t))
+
+    where ``q_{t+1} = V(s_{t+1}) + lambda (v_{t+1} - V(s_{t+1}))`` within an episode, which is the paper's ``v_{t+1}``
+    for ``lambda = 1``, and ``V(s_{t+1})`` at a truncation or the end of the window. On-policy it is ``gae``.
+
+    Args:
+        log_ratios: ``log pi(a_t|s_t) - log mu(a_t|s_t)`` of target and behaviour policy, ``[T, ...]``.
+    """
+    chex.assert_equal_shape([rewards, values, next_values, terminations, dones, log_ratios])
+    going_on = _not(dones, rewards.dtype)
+    ratios = jnp.exp(log_ratios)
+    errors = rewards + discount * _not(terminations, rewards.dtype) * next_values - values
+    corrections = linear_recurrence(
+        jnp.minimum(clip_rho, ratios) * errors, discount * lambda_ * going_on * jnp.minimum(clip_c, ratios)
+    )
+    next_corrections = jnp.concatenate([corrections[1:], jnp.zeros_like(corrections[:1])])
+    advantages = jnp.minimum(clip_pg_rho, ratios) * (errors + discount * lambda_ * going_on * next_corrections)
+    return VTraceResult(value_targets=corrections + values, advantages=advantages)
+
+
+def _not(flags: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
+    return 1.0 - flags.astype(dtype)

@@ -1,0 +1,61 @@
+"""Pytrees of arrays that share their leading axes."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+Tree = TypeVar("Tree")
+
+
+def tree_where(mask: jax.Array, on_true: Tree, on_false: Tree) -> Tree:
+    """Rows of ``on_true`` where ``mask`` holds, of ``on_false`` elsewhere.
+
+    Args:
+        mask: bool, ``[B]`` or any shape that is a prefix of every leaf's; a scalar chooses whole trees.
+        on_true: leaves ``[B, ...]``.
+        on_false: the same structure, shapes and dtypes.
+    """
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        a, b = jnp.asarray(a), jnp.asarray(b)
+        return jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b)
+
+    mask = jnp.asarray(mask)
+    return jax.tree.map(choose, on_true, on_false)
+
+
+def flatten_leading_axes(tree: Tree, num_axes: int = 2) -> Tree:
+    """Joins the first ``num_axes`` axes of every leaf: ``[T, B, ...] -> [T * B, ...]``."""
+    return jax.tree.map(lambda x: x.reshape((math.prod(x.shape[:num_axes]),) + x.shape[num_axes:]), tree)
+
+
+def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
+    """Splits the first axis of every leaf: ``[n * m, ...] -> [n, m, ...]``; one size may be -1.
+
+    Raises:
+        ValueError: the axis is not the product of the sizes.
+    """
+
+    def split(x: jax.Array) -> jax.Array:
+        known = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) > 1 or known <= 0 or x.shape[0] % known or (-1 not in sizes and x.shape[0] != known):
+            raise ValueError(f"an axis of {x.shape[0]} rows cannot be split into {sizes}.")
+        return x.reshape(sizes + x.shape[1:])
+
+    return jax.tree.map(split, tree)
+
+
+def num_rows(tree: Tree) -> int:
+    """The length of the first axis of the leaves.
+
+    Raises:
+        ValueError: there is no leaf.
+    """
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        raise ValueError("a tree without leaves has no rows.")
+    return leaves[0].shape[0]
