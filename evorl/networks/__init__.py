@@ -1,0 +1,22 @@
+"""Network modules: torsos, heads, and what stands between them and observations."""
+
+from evorl.networks.activations import activation_by_name, activation_names
+from evorl.networks.cnn import CNN
+from evorl.networks.heads import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork
+from evorl.networks.inputs import network_input, select_observation
+from evorl.networks.mlp import MLP
+from evorl.networks.torsos import build_torso
+
+__all__ = [
+    "CNN",
+    "MLP",
+    "EnsembleQNetwork",
+    "PolicyNetwork",
+    "QNetwork",
+    "ValueNetwork",
+    "activation_by_name",
+    "activation_names",
+    "build_torso",
+    "network_input",
+    "select_observation",
+]

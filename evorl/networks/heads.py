@@ -1,0 +1,143 @@
+"""Policy, value and action-value networks: a torso with a head.
+
+Observations have any leading axes and ``observation_ndim`` axes of their own; integers are cast and pixels scaled.
+All networks are modules compared by value.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from evorl.networks.inputs import network_input
+from evorl.networks.mlp import kernel_initializer
+from evorl.types import Action, Observation
+
+
+class PolicyNetwork(nn.Module):
+    """Observations to the parameters of an action distribution: ``[..., *observation] -> [..., num_outputs]``.
+
+    Attributes:
+        torso: a module such as ``MLP``.
+        num_outputs: ``ActionDistribution.num_parameters``.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the head's initial weights; a small one starts near the same action everywhere.
+        state_independent_std: the second half of the outputs (log standard deviations) is learnt as one vector instead
+            of computed from the observation.
+        initial_log_std: where that vector starts.
+    """
+
+    torso: nn.Module
+    num_outputs: int
+    observation_ndim: int = 1
+    output_scale: float = 0.01
+    state_independent_std: bool = False
+    initial_log_std: float = 0.0
+
+    @nn.compact
+    def __call__(self, obs: Observation) -> jax.Array:
+        hidden = _torso_output(self.torso, obs, self.observation_ndim)
+        if not self.state_independent_std:
+            return _head(self.torso, self.num_outputs, self.output_scale)(hidden)
+        if self.num_outputs % 2:
+            raise ValueError(
+                f"locations and log standard deviations come in pairs, got num_outputs={self.num_outputs}."
+            )
+        loc = _head(self.torso, self.num_outputs // 2, self.output_scale)(hidden)
+        log_std = self.param("log_std", nn.initializers.constant(self.initial_log_std), (self.num_outputs // 2,))
+        return jnp.concatenate([loc, jnp.broadcast_to(log_std, loc.shape)], axis=-1)
+
+
+class ValueNetwork(nn.Module):
+    """Observations to state values: ``[..., *observation] -> [...]``.
+
+    Attributes:
+        torso: a module such as ``MLP``.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the head's initial weights.
+    """
+
+    torso: nn.Module
+    observation_ndim: int = 1
+    output_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, obs: Observation) -> jax.Array:
+        hidden = _torso_output(self.torso, obs, self.observation_ndim)
+        return _head(self.torso, 1, self.output_scale)(hidden)[..., 0]
+
+
+class QNetwork(nn.Module):
+    """Action values: of the given continuous action, ``[...]``, or of each discrete one, ``[..., num_actions]``.
+
+    Attributes:
+        torso: a module such as ``MLP``; with continuous actions it takes observation and action side by side.
+        num_actions: number of discrete actions, ``None`` for continuous ones.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the head's initial weights.
+    """
+
+    torso: nn.Module
+    num_actions: int | None = None
+    observation_ndim: int = 1
+    output_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
+        if (action is None) != (self.num_actions is not None):
+            raise ValueError("a Q network takes an action exactly when it was built without num_actions.")
+        if self.num_actions is not None:
+            hidden = _torso_output(self.torso, obs, self.observation_ndim)
+            return _head(self.torso, self.num_actions, self.output_scale)(hidden)
+        if self.torso.input_ndim != 1:
+            raise ValueError("values of continuous actions need an mlp torso: actions join flat observations.")
+        features = network_input(obs, self.observation_ndim, 1)
+        hidden = self.torso(jnp.concatenate([features, jnp.asarray(action, jnp.float32)], axis=-1))
+        return _head(self.torso, 1, self.output_scale)(hidden)[..., 0]
+
+
+class EnsembleQNetwork(nn.Module):
+    """``num_critics`` independent Q networks, each initialised from its own key, evaluated as one batched product.
+
+    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones. Every
+    parameter has a leading axis K.
+
+    Attributes:
+        torso: the torso of one member.
+        num_critics: K, the number of members.
+        num_actions: as in ``QNetwork``.
+        observation_ndim: as in ``QNetwork``.
+        output_scale: as in ``QNetwork``.
+    """
+
+    torso: nn.Module
+    num_critics: int = 2
+    num_actions: int | None = None
+    observation_ndim: int = 1
+    output_scale: float = 1.0
+
+    @nn.compact
+    def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
+        if self.num_critics < 1:
+            raise ValueError(f"an ensemble needs at least one critic, got num_critics={self.num_critics}.")
+        members = nn.vmap(
+            QNetwork,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=None,  # pyright: ignore[reportArgumentType]
+            out_axes=0,
+            axis_size=self.num_critics,
+        )
+        member = members(
+            self.torso.clone(parent=None), self.num_actions, self.observation_ndim, self.output_scale, name="members"
+        )
+        return member(obs) if action is None else member(obs, action)
+
+
+def _torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> jax.Array:
+    return torso(network_input(obs, observation_ndim, torso.input_ndim))
+
+
+def _head(torso: nn.Module, size: int, scale: float) -> nn.Dense:
+    return nn.Dense(size, kernel_init=kernel_initializer(torso.orthogonal, scale), name="head")
