@@ -1,0 +1,129 @@
+"""The one ring engine: rows of time, written in order, the oldest overwritten first.
+
+Storage leaves are ``[R, B, ...]``: R rows, each holding one transition of every environment. The environment axis is
+the one a device mesh shards, so a device keeps the transitions of its own environments and writing needs no
+communication. A buffer is this engine plus a *strategy*: a function of state and key that gives ``(rows, envs)``.
+
+The ring is never carried through ``lax.cond``, which may copy it whole: rows that are not wanted are dropped by their
+index. Writing is a scatter of whole rows, which XLA does in place when the state is donated or carried by a loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.collectives import local_indices, num_shards, sum_shards
+from evorl.types import PyTreeData
+
+Tree = TypeVar("Tree")
+
+
+class ReplayState(PyTreeData):
+    """The contents of a ring.
+
+    Attributes:
+        data: pytree with leaves ``[R, B, ...]``.
+        cursor: the row that is written next, int32 scalar.
+        size: number of rows filled, int32 scalar, at most R.
+    """
+
+    data: Any
+    cursor: jax.Array
+    size: jax.Array
+
+
+def init_ring(num_rows: int, num_envs: int, sample_spec: Any) -> ReplayState:
+    """An empty ring for ``num_envs`` environments, of which this device holds its share.
+
+    Args:
+        num_rows: R.
+        num_envs: B over all devices.
+        sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
+    """
+    local_envs = local_indices(num_envs).shape[0]
+    spec = jax.eval_shape(lambda tree: tree, sample_spec)
+    data = jax.tree.map(lambda leaf: jnp.zeros((num_rows, local_envs, *leaf.shape), leaf.dtype), spec)
+    return ReplayState(data=data, cursor=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
+
+
+def add_rows(state: ReplayState, batch: Any, mask: jax.Array | None = None) -> ReplayState:
+    """The ring with the rows of ``batch`` written after the newest one.
+
+    Args:
+        state: the ring.
+        batch: leaves ``[T, B, ...]`` with T at most R, any T at every call.
+        mask: which rows to write, bool ``[T]`` or a scalar for all; the others leave no gap. All by default.
+
+    Raises:
+        ValueError: the batch has another structure, shape or dtype than the ring, or more rows.
+    """
+    _check_batch(state.data, batch)
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    num_new = jax.tree.leaves(batch)[0].shape[0]
+    wanted = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
+    position = jnp.cumsum(wanted.astype(jnp.int32)) - 1  # [T]
+    rows = jnp.where(wanted, (state.cursor + position) % num_rows, num_rows)
+    added = position[-1] + 1
+
+    def write(storage: jax.Array, new: jax.Array) -> jax.Array:
+        return storage.at[rows].set(new, mode="drop")
+
+    return ReplayState(
+        data=jax.tree.map(write, state.data, batch),
+        cursor=(state.cursor + added) % num_rows,
+        size=jnp.minimum(state.size + added, num_rows),
+    )
+
+
+def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
+    """The transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
+
+    On a mesh ``envs`` are global indices, equal on every device: each contributes those it holds, zeros otherwise, and
+    the sum of the contributions is the same on all. The result does not depend on the number of devices.
+    """
+    if num_shards() == 1:
+        return jax.tree.map(lambda storage: storage[rows, envs], data)
+    held = local_indices(num_envs)
+    local_envs = envs - held[0]
+    is_held = (local_envs >= 0) & (local_envs < held.shape[0])
+    local_envs = jnp.clip(local_envs, 0, held.shape[0] - 1)
+
+    def contribution(storage: jax.Array) -> jax.Array:
+        values = storage[rows, local_envs]
+        values = values.astype(jnp.promote_types(values.dtype, jnp.int32)) if _is_small(values.dtype) else values
+        return jnp.where(is_held.reshape(is_held.shape + (1,) * (values.ndim - is_held.ndim)), values, 0)
+
+    joined = sum_shards(jax.tree.map(contribution, data))
+    return jax.tree.map(lambda value, storage: value.astype(storage.dtype), joined, data)
+
+
+def _is_small(dtype: Any) -> bool:
+    """Bools and short integers, which not every backend can sum across devices."""
+    return dtype == jnp.bool_ or (jnp.issubdtype(dtype, jnp.integer) and jnp.dtype(dtype).itemsize < 4)
+
+
+def _check_batch(data: Any, batch: Any) -> None:
+    if jax.tree.structure(data) != jax.tree.structure(batch):
+        raise ValueError(
+            "the batch has other fields than the replay buffer was built for: "
+            f"expected {jax.tree.structure(data)}, got {jax.tree.structure(batch)}."
+        )
+    storage_leaves = jax.tree_util.tree_leaves_with_path(data)
+    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(batch)}
+    if len(lengths) != 1:
+        raise ValueError(f"the fields of the batch differ in their number of rows: {sorted(lengths)}.")
+    for (path, storage), leaf in zip(storage_leaves, jax.tree.leaves(batch), strict=True):
+        name = jax.tree_util.keystr(path)
+        if leaf.shape[1:] != storage.shape[1:] or leaf.dtype != storage.dtype:
+            raise ValueError(
+                f"{name} of the batch is {leaf.dtype}{list(leaf.shape)}; the replay buffer takes "
+                f"{storage.dtype}[T, {', '.join(map(str, storage.shape[1:]))}]."
+            )
+        if leaf.shape[0] > storage.shape[0]:
+            raise ValueError(
+                f"a batch of {leaf.shape[0]} rows does not fit into a replay buffer of {storage.shape[0]} rows: "
+                "raise the capacity or collect fewer steps at once."
+            )
