@@ -52,7 +52,9 @@ class PyTreeDict(dict):
         if not isinstance(key, str):
             raise AttributeError(f"PyTreeDict keys are strings, got {key!r} of type {type(key).__name__}.")
         if hasattr(dict, key):
-            raise AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name.")
+            raise AttributeError(
+                f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
+            )
         super().__setitem__(key, _convert_mappings(value))
 
     def __getattr__(self, name: str) -> Any:

@@ -21,8 +21,6 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from evorl.types import Params
-
 ENV_AXIS = "envs"
 DATA_AXIS = "data"
 Tree = TypeVar("Tree")
@@ -73,11 +71,14 @@ def sum_shards(tree: Tree) -> Tree:
     return tree if name is None else jax.tree.map(lambda x: jax.lax.psum(x, name), tree)
 
 
-def mean_gradients(gradients: Params) -> Params:
-    """Gradients averaged over the shards of a minibatch: one reduction of one flat vector."""
+def mean_over_shares(tree: Tree) -> Tree:
+    """The mean, over the devices that share a minibatch, of what each made of its share: gradients, losses.
+
+    One reduction of one flat vector. The identity unless minibatches are sharded.
+    """
     if not _is_bound(DATA_AXIS):
-        return gradients
-    flat, unravel = ravel_pytree(gradients)
+        return tree
+    flat, unravel = ravel_pytree(tree)
     return unravel(jax.lax.pmean(flat, DATA_AXIS))
 
 
@@ -90,7 +91,7 @@ def minibatch_share(batch: Tree, axis: int = 0) -> Tree:
     if not _is_bound(DATA_AXIS):
         return batch
     rows = local_indices(jax.tree.leaves(batch)[0].shape[axis])
-    return jax.tree.map(lambda x: jnp.take(x, rows, axis=axis), batch)
+    return jax.tree.map(lambda x: _on_rows(x, rows, axis), batch)
 
 
 def on_leader(update: Callable[..., Tree], *args: Any) -> Tree:
@@ -125,6 +126,10 @@ def _broadcast(tree: Tree) -> Tree:
             leaves[i] = flat[offset : offset + leaves[i].size].reshape(leaves[i].shape)
             offset += leaves[i].size
     return jax.tree.unflatten(treedef, leaves)
+
+
+def _on_rows(x: jax.Array, rows: jax.Array, axis: int) -> jax.Array:
+    return x[rows] if axis == 0 else jnp.take(x, rows, axis=axis)
 
 
 def _is_key(x: Any) -> bool:

@@ -77,8 +77,15 @@ def gradient_step(
         Parameters, optimizer state and the auxiliary output of the loss.
     """
     gradients, auxiliary = jax.grad(loss_fn, has_aux=True)(params, *args)
-    params, opt_state = optimizer.apply(collectives.mean_gradients(gradients), opt_state, params, progress)
+    params, opt_state = optimizer.apply(collectives.mean_over_shares(gradients), opt_state, params, progress)
     return params, opt_state, auxiliary
+
+
+def standardize(values: jax.Array) -> jax.Array:
+    """``values`` with mean 0 and variance 1 over the whole minibatch, also where devices share it."""
+    mean = collectives.mean_over_shares(values.mean())
+    variance = collectives.mean_over_shares(jnp.square(values - mean).mean())
+    return (values - mean) * jax.lax.rsqrt(variance + 1e-8)
 
 
 def scan_minibatches(

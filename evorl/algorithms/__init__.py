@@ -1,0 +1,1 @@
+"""Algorithms, one file each: parameters, losses, the order of updates."""

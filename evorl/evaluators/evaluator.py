@@ -1,0 +1,134 @@
+"""The evaluator: the returns of exactly as many complete episodes as asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.envs.env import Env, EnvState
+from evorl.metrics import EvaluationMetrics
+from evorl.ops import collectives
+from evorl.ops.random import as_typed_key
+from evorl.rollout import ActionFn, block_size, env_step
+from evorl.types import Key, PyTreeData, PyTreeNode, pytree_field
+
+
+class _Progress(PyTreeData):
+    env_state: EnvState
+    returns: jax.Array  # [B]
+    lengths: jax.Array  # [B]
+    ended: jax.Array  # [B]
+    step: jax.Array
+
+
+class Evaluator(PyTreeNode):
+    """Plays complete episodes and reports their returns.
+
+    An episode is the first one of its environment after a reset, counted once whatever the autoreset mode. Stepping
+    stops when all wanted episodes have ended, or after ``max_episode_steps``.
+
+    Attributes:
+        env: a vector environment; more episodes than it has rows are played in several rounds.
+        agent_fn: ``agent.evaluate_actions`` or ``agent.compute_actions``; ``action_fn`` is its other name.
+        max_episode_steps: an episode still running then is counted as it stands.
+        discount: the weight of the reward at step t is ``discount ** t``.
+        env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
+
+    Raises:
+        ValueError: neither or both of ``agent_fn`` and ``action_fn`` are given; ``num_episodes`` is not positive.
+    """
+
+    env: Env = pytree_field(static=True)
+    agent_fn: Callable | None = pytree_field(static=True, default=None)
+    max_episode_steps: int = 1000
+    discount: float = 1.0
+    action_fn: Callable | None = pytree_field(static=True, default=None)
+    env_chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.agent_fn is None) == (self.action_fn is None):
+            raise ValueError("Evaluator takes one of agent_fn and action_fn (two names of the same argument).")
+        if not hasattr(self.env, "num_envs"):
+            raise ValueError("Evaluator takes a vector environment: wrap it, for example in VmapWrapper(env, num_envs).")
+
+    def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
+        """The results of exactly ``num_episodes`` episodes, as a pure function of ``agent_state`` and ``key``."""
+        if num_episodes < 1:
+            raise ValueError(f"num_episodes must be at least 1, got {num_episodes}.")
+        return _evaluate(self, agent_state, as_typed_key(key), num_episodes)
+
+
+@functools.partial(jax.jit, static_argnames="num_episodes")
+def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
+    num_envs = evaluator.env.num_envs
+    num_rounds = -(-num_episodes // num_envs)
+    first_episodes = jnp.arange(num_rounds) * num_envs
+
+    def one_round(first_episode: jax.Array) -> tuple[jax.Array, jax.Array]:
+        episode_ids = first_episode + collectives.local_indices(num_envs)
+        return _play_blocks(evaluator, agent_state, key, episode_ids, num_episodes)
+
+    if num_rounds == 1:
+        returns, lengths = one_round(first_episodes[0])
+    else:
+        returns, lengths = jax.lax.map(one_round, first_episodes)
+    returns, lengths = collectives.gather_rows((returns, lengths), axis=returns.ndim - 1)
+    return EvaluationMetrics(
+        episode_returns=returns.reshape(-1)[:num_episodes], episode_lengths=lengths.reshape(-1)[:num_episodes]
+    )
+
+
+def _play_blocks(
+    evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
+) -> tuple[jax.Array, jax.Array]:
+    play = functools.partial(_play, evaluator, agent_state, key, num_episodes=num_episodes)
+    size = block_size(episode_ids.shape[0], evaluator.env_chunk)
+    if size == episode_ids.shape[0]:
+        return play(episode_ids)
+    returns, lengths = jax.lax.map(play, episode_ids.reshape(-1, size))
+    return returns.reshape(-1), lengths.reshape(-1)
+
+
+def _play(
+    evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
+) -> tuple[jax.Array, jax.Array]:
+    """Returns and lengths ``[B]`` of the episodes with these numbers; those past ``num_episodes`` are not waited for.
+
+    Everything an episode draws comes from ``key`` and its own number, so neither rounds, blocks nor devices show.
+    """
+    action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
+    reset_key, action_key = jax.random.split(key)
+    fold_rows = jax.vmap(jax.random.fold_in, (None, 0))
+    env_state = evaluator.env.reset(fold_rows(reset_key, episode_ids))
+    action_keys = fold_rows(action_key, episode_ids)
+    num_rows = episode_ids.shape[0]
+
+    def running(progress: _Progress) -> jax.Array:
+        return ~progress.ended.all() & (progress.step < evaluator.max_episode_steps)
+
+    def advance(progress: _Progress) -> _Progress:
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, progress.step)
+        env_state, transition = env_step(evaluator.env.step, action_fn, progress.env_state, agent_state, step_keys)
+        alive = ~progress.ended
+        weight = jnp.asarray(evaluator.discount, jnp.float32) ** progress.step
+        return _Progress(
+            env_state=env_state,
+            returns=progress.returns + jnp.where(alive, weight * transition.rewards, 0.0),
+            lengths=progress.lengths + alive,
+            ended=progress.ended | transition.dones,
+            step=progress.step + 1,
+        )
+
+    start = _Progress(
+        env_state=env_state,
+        returns=jnp.zeros(num_rows, jnp.float32),
+        lengths=jnp.zeros(num_rows, jnp.int32),
+        ended=episode_ids >= num_episodes,
+        step=jnp.zeros((), jnp.int32),
+    )
+    end = jax.lax.while_loop(running, advance, start)
+    return end.returns, end.lengths

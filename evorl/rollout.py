@@ -1,0 +1,128 @@
+"""Rollouts: the only place where an agent meets an environment."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.envs.env import EnvState
+from evorl.ops.random import as_typed_key
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, PolicyExtras, PyTreeDict
+
+EnvFn = Callable[[EnvState, Action], EnvState]
+ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
+
+
+def rollout(
+    env_fn: EnvFn,
+    action_fn: ActionFn,
+    env_state: EnvState,
+    agent_state: AgentState,
+    key: Key,
+    rollout_length: int,
+    env_extra_fields: Sequence[str] = (),
+    env_chunk: int | None = None,
+) -> tuple[SampleBatch, EnvState]:
+    """Let an agent act in (vectorised) environments for a number of steps.
+
+    Each environment draws from its own stream of keys, folded from ``key`` and its global number. So the trajectory
+    does not depend on how environments are split over devices or blocks.
+
+    Args:
+        env_fn: ``env.step``.
+        action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
+        env_state: state of B environments.
+        agent_state: state of the agent.
+        key: one key.
+        rollout_length: number of steps T.
+        env_extra_fields: names in ``env_state.info`` to keep, under ``extras.env_extras``.
+        env_chunk: step at most this many environments at a time through all T steps, so that their state stays in the
+            processor's cache; ``None`` steps all together. The result is the same.
+
+    Returns:
+        The trajectory, every leaf ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor
+        of ``obs``, also where an episode ended and the environment was reset.
+
+    Raises:
+        ValueError: a name in ``env_extra_fields`` is not in ``info``.
+    """
+    _check_fields(env_state.info, env_extra_fields)
+    key = as_typed_key(key)
+
+    def block(block_state: EnvState) -> tuple[EnvState, SampleBatch]:
+        keys = _step_keys(key, block_state, rollout_length)
+
+        def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, SampleBatch]:
+            return env_step(env_fn, action_fn, env_state, agent_state, step_key, env_extra_fields)
+
+        return jax.lax.scan(one_step, block_state, keys)
+
+    num_envs = jax.tree.leaves(env_state.done)[0].size
+    size = block_size(num_envs, env_chunk)
+    if size == num_envs:
+        env_state, trajectory = block(env_state)
+        return trajectory, env_state
+    blocks = jax.tree.map(lambda x: x.reshape(num_envs // size, size, *x.shape[1:]), env_state)
+    blocks, trajectories = jax.lax.map(block, blocks)  # trajectories: [blocks, T, size, ...]
+    env_state = jax.tree.map(lambda x: x.reshape(num_envs, *x.shape[2:]), blocks)
+    trajectory = jax.tree.map(
+        lambda x: jnp.moveaxis(x, 0, 1).reshape(rollout_length, num_envs, *x.shape[3:]), trajectories
+    )
+    return trajectory, env_state
+
+
+def env_step(
+    env_fn: EnvFn,
+    action_fn: ActionFn,
+    env_state: EnvState,
+    agent_state: AgentState,
+    key: Key,
+    env_extra_fields: Sequence[str] = (),
+) -> tuple[EnvState, SampleBatch]:
+    """One step of the agent in its environments: the next state and the transition, leaves ``[B, ...]``."""
+    actions, policy_extras = action_fn(agent_state, SampleBatch(obs=env_state.obs), key)
+    next_state = env_fn(env_state, actions)
+    transition = SampleBatch(
+        obs=env_state.obs,
+        actions=actions,
+        rewards=next_state.reward,
+        next_obs=next_state.info.get("next_obs", next_state.obs),
+        dones=next_state.done,
+        extras=PyTreeDict(
+            policy_extras=policy_extras,
+            env_extras=PyTreeDict({name: next_state.info[name] for name in env_extra_fields}),
+        ),
+    )
+    return next_state, transition
+
+
+def block_size(num_envs: int, env_chunk: int | None) -> int:
+    """The largest divisor of ``num_envs`` that is at most ``env_chunk``."""
+    if env_chunk is None or env_chunk >= num_envs:
+        return num_envs
+    return next(size for size in range(max(env_chunk, 1), 0, -1) if num_envs % size == 0)
+
+
+def _step_keys(key: Key, env_state: EnvState, rollout_length: int) -> Key:
+    """Keys ``[T, B]`` for vectorised environments, ``[T]`` for a single one."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rollout_length))
+    env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None
+    if env_id is None:
+        return keys
+    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, env_id)
+
+
+def _check_fields(info: PyTreeDict, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in info:
+            near = difflib.get_close_matches(name, info, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"env_extra_fields asks for {name!r}, which env_state.info has not; it has "
+                f"{', '.join(sorted(info))}.{hint}"
+            )

@@ -1,0 +1,67 @@
+"""How long a call took, and how much of it went into tracing and compiling."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import jax.monitoring
+
+_TRACE_EVENTS = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration")
+_COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+_totals = {"trace": 0.0, "compile": 0.0, "programs": 0}
+
+
+def _listen(event: str, seconds: float, **_: object) -> None:
+    if event in _TRACE_EVENTS:
+        _totals["trace"] += seconds
+    elif event == _COMPILE_EVENT:
+        _totals["compile"] += seconds
+        _totals["programs"] += 1
+
+
+@functools.cache
+def _start_listening() -> None:
+    jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+class CompileClock:
+    """Reads, from its making on, the seconds passed and those spent by JAX on tracing and compiling."""
+
+    def __init__(self) -> None:
+        _start_listening()
+        self._start = time.perf_counter()
+        self._before = dict(_totals)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self._start
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds in XLA, or in fetching its result from the compilation cache."""
+        return _totals["compile"] - self._before["compile"]
+
+    @property
+    def trace_seconds(self) -> float:
+        """Seconds in tracing and lowering; inner functions that are traced on their own count once more."""
+        return min(_totals["trace"] - self._before["trace"], self.seconds - self.compile_seconds)
+
+    @property
+    def num_programs(self) -> int:
+        """Programs compiled, or fetched from the cache."""
+        return int(_totals["programs"] - self._before["programs"])
+
+    @property
+    def total_seconds_before_run(self) -> float:
+        """Seconds before the computation itself began."""
+        return self.trace_seconds + self.compile_seconds
+
+    def report(self) -> str:
+        """The times in words."""
+        run = max(0.0, self.seconds - self.total_seconds_before_run)
+        return (
+            f"trace {self.trace_seconds:.1f} s, compile {self.compile_seconds:.1f} s "
+            f"({self.num_programs} program{'s' * (self.num_programs != 1)}), run {run:.2f} s"
+        )

@@ -1,0 +1,314 @@
+"""The one learn loop: chunks of compiled iterations, and between them rows of metrics, evaluations and checkpoints.
+
+Rows, evaluations and checkpoints come at fixed iterations, whatever the length of the chunks, and nothing that is
+timed reaches them. So what is recorded does not depend on the machine's speed or on interruptions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+import numpy as np
+
+from evorl.metrics import EpisodeStatistics
+from evorl.types import PyTreeDict, State
+from evorl.workflows import execution as programs
+from evorl.workflows.compile_clock import CompileClock
+
+if TYPE_CHECKING:
+    from evorl.workflows.workflow import Workflow
+
+SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+Row = dict[str, float | int]
+
+
+class TrainingDiverged(ArithmeticError):
+    """A loss became NaN or infinite."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunPlan:
+    """What a run sets out to do; recorders are told at the start.
+
+    Attributes:
+        name: of the algorithm's workflow.
+        total_timesteps: environment steps of the whole run, for each seed.
+        first_timesteps: environment steps already taken when it starts (0 unless resumed).
+        first_iterations: iterations already done.
+        num_seeds: seeds that run side by side.
+        num_devices: devices in use.
+    """
+
+    name: str
+    total_timesteps: int
+    first_timesteps: int
+    first_iterations: int
+    num_seeds: int
+    num_devices: int
+
+
+class Recorder(Protocol):
+    """Where metrics go."""
+
+    def start(self, plan: RunPlan) -> None:
+        """The run begins."""
+
+    def write(self, row: Mapping[str, float | int]) -> None:
+        """One row: ``iterations``, ``timesteps``, and ``train/*``, ``eval/*``, ``time/*`` as far as there are any."""
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
+        """A sign of life between rows, with the latest value of every metric."""
+
+    def message(self, text: str) -> None:
+        """A line on the course of the run."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class Checkpointer(Protocol):
+    """Where states are saved."""
+
+    def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
+        """Keep a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
+
+
+class NoRecorder:
+    """Records nothing."""
+
+    def start(self, plan: RunPlan) -> None:
+        """Nothing to do."""
+
+    def write(self, row: Mapping[str, float | int]) -> None:
+        """Forget the row."""
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
+        """Say nothing."""
+
+    def message(self, text: str) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def run_learning(
+    workflow: Workflow,
+    state: State | None,
+    recorder: Recorder | None,
+    checkpointer: Checkpointer | None,
+    progress: Mapping[str, Any] | None,
+    should_stop: Callable[[], bool] | None,
+) -> State:
+    """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
+    run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {})
+    return run.train(state, should_stop or (lambda: False))
+
+
+class LearningRun:
+    """One training run on the host: counts iterations, calls the compiled chunks, and does what is due between them."""
+
+    def __init__(
+        self, workflow: Workflow, recorder: Recorder, checkpointer: Checkpointer | None, progress: Mapping[str, Any]
+    ) -> None:
+        self.workflow = workflow
+        self.recorder = recorder
+        self.checkpointer = checkpointer
+        self.steps = workflow.timesteps_per_iteration
+        self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps)
+        self.iterations = int(progress.get("iterations", 0))
+        self.best_score = float(progress.get("best_score", -math.inf))
+        self.means = RunningMeans(progress.get("means", {}))
+        self.latest: Row = {}
+        self.seconds_per_iteration = math.inf
+        self.saved_at: int | None = self.iterations if progress else None
+        self.log_every = self._every(workflow.log_interval) or self.last_iteration
+        self.eval_every = self._every(workflow.eval_interval)
+        self.save_every = self._every(workflow.checkpoint_interval)
+
+    def _every(self, interval: float) -> int | None:
+        """An interval in environment steps as a number of iterations; ``None`` for never."""
+        return max(1, round(interval / self.steps)) if interval > 0 else None
+
+    @property
+    def timesteps(self) -> int:
+        """Environment steps taken so far, for each seed."""
+        return self.iterations * self.steps
+
+    def train(self, state: State | None, should_stop: Callable[[], bool]) -> State:
+        """Run the loop; returns the last state."""
+        execution = self.workflow.execution
+        total = self.last_iteration * self.steps
+        self.recorder.start(
+            RunPlan(
+                name=type(self.workflow).__name__,
+                total_timesteps=total,
+                first_timesteps=self.timesteps,
+                first_iterations=self.iterations,
+                num_seeds=execution.num_seeds or 1,
+                num_devices=execution.num_devices,
+            )
+        )
+        if total != int(self.workflow.total_timesteps):
+            self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
+        if state is None:
+            clock = CompileClock()
+            state = jax.block_until_ready(self.workflow.init())
+            self.recorder.message(f"Set-up ready: {clock.report()}.")
+        while self.iterations < self.last_iteration:
+            state = self._chunk(state)
+            state = self._between_chunks(state)
+            if should_stop() and self.iterations < self.last_iteration:
+                self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
+                break
+        if self.saved_at != self.iterations:
+            self._save(state, None)
+        return state
+
+    def _chunk(self, state: State) -> State:
+        """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
+        first = self.seconds_per_iteration == math.inf
+        wanted = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
+        num_iterations = int(np.clip(wanted, 1, min(self._until_due(), programs.MAX_FOLD)))
+        clock = CompileClock()
+        metrics, state = programs.iterate_program(self.workflow, state, num_iterations)
+        metrics = jax.device_get(metrics)
+        seconds = clock.seconds
+        self.iterations += num_iterations
+        if first:
+            self.recorder.message(f"First step done: {clock.report()}.")
+            self.seconds_per_iteration = max(seconds - clock.total_seconds_before_run, 1e-6)
+        else:
+            self.seconds_per_iteration = seconds / num_iterations
+        rows = jax.tree.map(lambda x: x[:num_iterations], metrics)
+        self._refuse_divergence(rows)
+        self.means.add(rows)
+        self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        return state
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps per second of the last chunk, over all seeds."""
+        return self.steps * (self.workflow.execution.num_seeds or 1) / self.seconds_per_iteration
+
+    def _until_due(self) -> int:
+        """Iterations until the next row, evaluation, checkpoint or the end."""
+        left = [self.last_iteration - self.iterations]
+        for every in (self.log_every, self.eval_every, self.save_every):
+            if every:
+                left.append(every - self.iterations % every)
+        return min(left)
+
+    def _is_due(self, every: int | None) -> bool:
+        return bool(every) and (self.iterations % every == 0 or self.iterations == self.last_iteration)
+
+    def _between_chunks(self, state: State) -> State:
+        score = None
+        evaluated: Row = {}
+        if self._is_due(self.eval_every):
+            clock = CompileClock()
+            evaluated = describe_evaluation(jax.device_get(self.workflow.evaluate(state)))
+            evaluated["time/evaluation_seconds"] = clock.seconds
+            score = float(evaluated["eval/episode_return"])
+        if evaluated or self._is_due(self.log_every):
+            row: Row = {"iterations": self.iterations, "timesteps": self.timesteps}
+            row |= self.means.take() | evaluated
+            row["time/steps_per_second"] = self.steps_per_second
+            row["time/clock"] = time.time()
+            self.latest |= row
+            self.recorder.write(row)
+            self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        if score is not None and score > self.best_score:
+            self.best_score = score
+            self._save(state, score)
+        elif self._is_due(self.save_every):
+            self._save(state, score)
+        return state
+
+    def _save(self, state: State, score: float | None) -> None:
+        if self.checkpointer is None:
+            return
+        progress = {
+            "iterations": self.iterations,
+            "timesteps": self.timesteps,
+            "best_score": self.best_score,
+            "means": self.means.to_json(),
+        }
+        self.checkpointer.save(state, progress, score)
+        self.saved_at = self.iterations
+
+    def _refuse_divergence(self, rows: PyTreeDict) -> None:
+        for name, values in rows.items():
+            if name == "episodes" or np.isfinite(values).all():
+                continue
+            bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+            iteration = self.iterations - len(values) + bad + 1
+            kept = (
+                f"the last good checkpoint, of {self.saved_at * self.steps:,} steps, is kept"
+                if self.saved_at
+                else "no checkpoint had been saved yet"
+            )
+            raise TrainingDiverged(
+                f"{name} became {np.ravel(values[bad])[0]} in iteration {iteration:,} ({iteration * self.steps:,} "
+                f"steps); {kept}. Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+            )
+
+
+class RunningMeans:
+    """Means of metrics between two rows, summed one value after another so that the chunks' lengths do not show.
+
+    Metrics are averaged over iterations (and seeds), but for ``episodes``, whose sums become means over the episodes
+    that ended.
+    """
+
+    def __init__(self, sums: Mapping[str, Any]) -> None:
+        self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
+
+    def add(self, rows: PyTreeDict) -> None:
+        """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
+        flat = {f"train/{name}": values for name, values in rows.items() if name != "episodes"}
+        if "episodes" in rows:
+            episodes: EpisodeStatistics = rows.episodes
+            flat["episodes/count"] = episodes.count
+            flat["episodes/returns"] = episodes.return_sum
+            flat["episodes/lengths"] = episodes.length_sum
+        for name, values in flat.items():
+            values = np.asarray(values, np.float64)
+            per_iteration = values.reshape(len(values), -1)
+            per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
+            # cumsum adds one after another, so a sum taken up again after a pause is the same to the last bit.
+            self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
+        self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
+
+    def take(self) -> Row:
+        """The means since the last row, and start anew."""
+        sums, self.sums = self.sums, {}
+        iterations = sums.pop("iterations", 0.0)
+        row: Row = {
+            name: total / iterations for name, total in sums.items() if iterations and name.startswith("train/")
+        }
+        episodes = sums.get("episodes/count", 0.0)
+        row["train/episodes"] = int(episodes)
+        if episodes:
+            row["train/episode_return"] = sums["episodes/returns"] / episodes
+            row["train/episode_length"] = sums["episodes/lengths"] / episodes
+        return row
+
+    def to_json(self) -> dict[str, float]:
+        """What has been summed since the last row."""
+        return dict(self.sums)
+
+
+def describe_evaluation(metrics: PyTreeDict) -> Row:
+    """``eval/*`` columns: means over seeds, and with several seeds the return of each and their spread."""
+    row: Row = {f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()}
+    returns = np.asarray(metrics["episode_return"], np.float64)
+    if returns.ndim:
+        row["eval/episode_return_std_over_seeds"] = float(returns.std())
+        row |= {f"eval/episode_return_seed_{i}": float(value) for i, value in enumerate(returns)}
+    return row

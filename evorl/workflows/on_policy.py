@@ -1,0 +1,89 @@
+"""The on-policy family: collect a trajectory with the current policy, learn from it, throw it away."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import jax
+
+from evorl.agent import AgentState
+from evorl.metrics import episode_statistics
+from evorl.ops import collectives
+from evorl.ops.normalization import update_statistics
+from evorl.ops.optimization import Optimizer
+from evorl.rollout import rollout
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, PyTreeDict, State
+from evorl.workflows.workflow import Workflow, split_setup_keys
+
+EPISODE_FIELDS = ("termination", "truncation", "episode_return", "episode_length")
+
+
+class OnPolicyWorkflow(Workflow):
+    """Rollouts of fixed length, each followed by ``learn_from`` it.
+
+    Attributes:
+        rollout_length: steps of every environment in one iteration.
+        optimizer: of all parameters.
+    """
+
+    rollout_length: int = 128
+    optimizer: Optimizer = Optimizer()
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Steps of one rollout over all environments."""
+        return self.rollout_length * self.env.num_envs
+
+    @abstractmethod
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Learn from a trajectory ``[T, B, ...]``: the agent, the optimizer's state, and scalar losses by name.
+
+        ``progress`` in [0, 1] is the share of the training that is over, for schedules.
+        """
+
+    def setup(self, key: Key) -> State:
+        """Fresh agent, optimizer and environments."""
+        agent_key, env_key, state = split_setup_keys(key)
+        agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
+        state.agent_state = agent_state
+        state.opt_state = self.optimizer.init(agent_state.params)
+        state.env_state = self.env.reset(env_key)
+        return state
+
+    def collect(self, state: State) -> tuple[SampleBatch, State]:
+        """A trajectory ``[T, B, ...]`` of all environments, the same on every device."""
+        key, rollout_key = jax.random.split(state.key)
+        trajectory, env_state = rollout(
+            self.env.step,
+            self.agent.compute_actions,
+            state.env_state,
+            state.agent_state,
+            rollout_key,
+            self.rollout_length,
+            env_extra_fields=EPISODE_FIELDS,
+            env_chunk=self.env_chunk,
+        )
+        return collectives.gather_rows(trajectory, axis=1), state.replace(env_state=env_state, key=key)
+
+    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
+        """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
+        key, learn_key = jax.random.split(state.key)
+        agent_state, opt_state, metrics = collectives.on_leader(
+            self._learn_and_count, state.agent_state, state.opt_state, batch, learn_key, self.progress(state)
+        )
+        return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
+
+    def _learn_and_count(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, trajectory, key, progress)
+        statistics = agent_state.obs_preprocessor_state
+        if statistics is not None:
+            agent_state = agent_state.replace(obs_preprocessor_state=update_statistics(statistics, trajectory.obs))
+        info = trajectory.extras.env_extras
+        metrics.episodes = episode_statistics(trajectory.dones, info.episode_return, info.episode_length)
+        return agent_state, opt_state, metrics

@@ -1,0 +1,166 @@
+"""The contract of every algorithm: ``init``, ``step``, ``evaluate``, ``learn``; a step is ``collect`` then ``update``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+
+from evorl.agent import Agent
+from evorl.envs.env import Env
+from evorl.evaluators import Evaluator
+from evorl.metrics import WideCounter
+from evorl.ops.random import as_typed_key
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
+from evorl.workflows import execution as programs
+from evorl.workflows.building import read_workflow_config
+from evorl.workflows.execution import Execution
+from evorl.workflows.learning import Checkpointer, Recorder, run_learning
+
+
+class Workflow(PyTreeNode):
+    """A complete training procedure. Subclasses say how to set up, collect, and update; the rest is here, once.
+
+    Called from Python, ``init``, ``step`` and ``evaluate`` are compiled; inside a user's ``jit``, ``vmap`` or ``scan``
+    they compose. Numbers are leaves: another learning rate or discount runs the same compiled program.
+
+    Attributes:
+        env: the training environments.
+        eval_env: the environments of the evaluation.
+        agent: how to act, and the losses.
+        discount: discount factor of the return that is maximised.
+        total_timesteps: environment steps of the whole training, over all environments and devices, for each seed.
+        log_interval: environment steps between two rows of metrics.
+        eval_interval: environment steps between evaluations; 0 turns them off.
+        checkpoint_interval: environment steps between checkpoints; 0 keeps only the last one.
+        eval_episodes: complete episodes in one evaluation.
+        env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
+        execution: seeds and devices.
+    """
+
+    env: Env = pytree_field(static=True)
+    eval_env: Env = pytree_field(static=True)
+    agent: Agent
+    discount: float = 0.99
+    total_timesteps: float = 1e6
+    log_interval: float = 10_000.0
+    eval_interval: float = 50_000.0
+    checkpoint_interval: float = 200_000.0
+    eval_episodes: int = 20
+    env_chunk: int | None = None
+    execution: Execution = pytree_field(static=True, default=Execution())
+
+    # Entries of the state with one row per environment, and the axis of those rows.
+    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
+
+    @classmethod
+    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build the workflow, its environments and its agent from a (Hydra or plain) mapping.
+
+        Raises:
+            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+        """
+        return cls(**read_workflow_config(cls, config))
+
+    @classmethod
+    @abstractmethod
+    def make_agent(cls, config: Mapping[str, Any], env: Env) -> Agent:
+        """The agent described by the ``agent`` part of a config, for the spaces of ``env``.
+
+        Raises:
+            ValueError: the algorithm cannot act in the action space.
+        """
+
+    @property
+    @abstractmethod
+    def timesteps_per_iteration(self) -> int:
+        """Environment steps that one step of the workflow takes, over all devices, for each seed."""
+
+    @abstractmethod
+    def setup(self, key: Key) -> State:
+        """The first state of one seed; pure. Everything that a step changes is in it."""
+
+    @abstractmethod
+    def collect(self, state: State) -> tuple[SampleBatch, State]:
+        """Act in the environments: what was experienced, and the state after."""
+
+    @abstractmethod
+    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
+        """Learn from a batch, wherever it was collected: metrics (scalars by name), and the state after."""
+
+    def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
+        """One iteration of one seed on this device: ``collect``, ``update``, count."""
+        batch, state = self.collect(state)
+        metrics, state = self.update(state, batch)
+        return metrics, state.replace(iterations=state.iterations.add(1))
+
+    def progress(self, state: State) -> jax.Array:
+        """The share of the training that is over, in [0, 1]: for schedules."""
+        return state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps
+
+    def evaluation(self, state: State) -> PyTreeDict:
+        """The evaluation of one seed; pure. Its keys are its own stream, so that it changes nothing else."""
+        evaluator = Evaluator(
+            env=self.eval_env,
+            agent_fn=self.agent.evaluate_actions,
+            max_episode_steps=self.eval_env.max_episode_steps,
+            env_chunk=self.env_chunk,
+        )
+        key = jax.random.fold_in(state.eval_key, state.iterations.low)
+        return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()
+
+    def init(self, key: Key | int = 0) -> State:
+        """The first state, as one compiled program.
+
+        Args:
+            key: a seed or a key. With several seeds, seed i of them is the solo run of ``key + i``; or one key each.
+        """
+        key = jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
+        return programs.init_program(self, programs.seed_keys(self.execution, key))
+
+    def step(self, state: State) -> tuple[PyTreeDict, State]:
+        """One iteration: metrics and the next state."""
+        return programs.step_program(self, state)
+
+    def evaluate(self, state: State) -> PyTreeDict:
+        """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
+        return programs.evaluate_program(self, state)
+
+    def learn(
+        self,
+        state: State | None = None,
+        *,
+        recorder: Recorder | None = None,
+        checkpointer: Checkpointer | None = None,
+        progress: Mapping[str, Any] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> State:
+        """Train until ``total_timesteps``, recording and saving on the way.
+
+        Args:
+            state: where to start from; a fresh ``init`` if ``None``. Its memory is given to the training (donated): go
+                on with the state that is returned.
+            recorder: where metrics go.
+            checkpointer: where states are saved.
+            progress: what the checkpoint that ``state`` was loaded from says of the run, to resume it.
+            should_stop: asked between chunks; true ends the training early, after saving.
+
+        Raises:
+            TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
+        """
+        return run_learning(self, state, recorder, checkpointer, progress, should_stop)
+
+    def close(self) -> None:
+        """Give back what the environments hold. JAX environments hold nothing."""
+
+
+def split_setup_keys(key: Key) -> tuple[Key, Key, State]:
+    """Keys of the agent's and the environments' set-up, and the entries of every state: two streams and a counter.
+
+    Training and evaluation each draw from a stream of their own.
+    """
+    agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
+    return agent_key, env_key, State(key=training_key, eval_key=eval_key, iterations=WideCounter.create())
