@@ -38,7 +38,7 @@ class WideCounter(PyTreeData):
             raise ValueError(f"a counter counts from 0 to 2^64 - 1, got {value}.")
         return cls(high=jnp.asarray(value // _WORD, jnp.uint32), low=jnp.asarray(value % _WORD, jnp.uint32))
 
-    def add(self, amount: chex.Numeric) -> Self:
+    def add(self, amount: jax.Array | int) -> Self:
         """The counter ``amount`` further: a Python int, or a traced integer from 0 to 2^32 - 1."""
         high = jnp.uint32(0)
         if isinstance(amount, int):

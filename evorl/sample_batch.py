@@ -108,15 +108,16 @@ def pad_sequences(sequences: Sequence[Any], length: int | None = None) -> Padded
     if not sequences:
         raise ValueError("cannot pad an empty list of sequences.")
     lengths = [jax.tree.leaves(sequence)[0].shape[0] for sequence in sequences]
-    length = max(lengths) if length is None else length
-    if max(lengths) > length:
-        raise ValueError(f"a sequence of {max(lengths)} steps does not fit into length {length}.")
+    padded = max(lengths) if length is None else length
+    if max(lengths) > padded:
+        raise ValueError(f"a sequence of {max(lengths)} steps does not fit into length {padded}.")
 
     def pad(x: jax.Array) -> jax.Array:
-        return jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+        return jnp.pad(x, [(0, padded - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
 
     data = jax.tree.map(lambda *leaves: jnp.stack([pad(jnp.asarray(leaf)) for leaf in leaves]), *sequences)
-    return PaddedBatch(data=data, mask=jnp.arange(length) < jnp.asarray(lengths)[:, None])
+    mask = jnp.arange(padded) < jnp.asarray(lengths)[:, None]
+    return PaddedBatch(data=data, mask=mask)
 
 
 def masked_mean(values: jax.Array, mask: jax.Array | None = None) -> jax.Array:

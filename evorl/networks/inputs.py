@@ -25,11 +25,11 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if key not in obs:
         nearest = difflib.get_close_matches(key, [str(name) for name in obs], n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"the observation has no entry {key!r}.{hint} There are: {', '.join(sorted(obs))}.")
-    return obs[key]
+        raise ValueError(f"the observation has no entry {key!r}.{hint} There are: {', '.join(sorted(map(str, obs)))}.")
+    return dict(obs)[key]
 
 
-def as_float(x: jax.Array) -> jax.Array:
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
     """float32: pixels (uint8) scaled to [0, 1], other integers and bools cast."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
@@ -48,10 +48,10 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     """
     if isinstance(obs, Mapping):
         raise ValueError(
-            f"a network takes one array, got a dict with {', '.join(sorted(obs))}: choose an entry "
+            f"a network takes one array, got a dict with {', '.join(sorted(map(str, obs)))}: choose an entry "
             "(policy_obs_key, value_obs_key)."
         )
-    x = as_float(obs)
+    x = as_float(jnp.asarray(obs))
     if x.ndim < observation_ndim:
         raise ValueError(f"an observation has {observation_ndim} axes, got an array of shape {x.shape}.")
     if observation_ndim == input_ndim:

@@ -28,7 +28,7 @@ def build_torso(config: Mapping[str, Any]) -> nn.Module:
     torso_class = _TORSOS.get(kind)
     if torso_class is None:
         raise ValueError(f"there is no torso {kind!r}.{_hint(kind, _TORSOS)} There are: {', '.join(_TORSOS)}.")
-    known = [f.name for f in dataclasses.fields(torso_class) if f.name not in _NOT_CONFIGURABLE]  # pyright: ignore[reportArgumentType]
+    known = [f.name for f in dataclasses.fields(torso_class) if f.name not in _NOT_CONFIGURABLE]
     for name in options:
         if name not in known:
             raise ValueError(f"a {kind} torso has no {name!r}.{_hint(name, known)} There are: {', '.join(known)}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +9,7 @@ from evorl.ops.random import draw
 from evorl.types import Key
 
 
-def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: chex.Numeric) -> jax.Array:
+def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
     """Probabilities of the epsilon-greedy policy; the greedy part is shared by all maximal actions.
 
     Args:
@@ -29,10 +28,10 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: chex.Numeric) -> 
 def add_gaussian_noise(
     key: Key,
     actions: jax.Array,
-    scale: chex.Numeric,
-    noise_bound: chex.Numeric = jnp.inf,
-    low: chex.Numeric = -1.0,
-    high: chex.Numeric = 1.0,
+    scale: jax.Array | float,
+    noise_bound: jax.Array | float = jnp.inf,
+    low: jax.Array | float = -1.0,
+    high: jax.Array | float = 1.0,
 ) -> jax.Array:
     """``clip(actions + clip(scale * N(0, 1), -noise_bound, noise_bound), low, high)``, the shape of ``actions``.
 
@@ -43,7 +42,11 @@ def add_gaussian_noise(
 
 
 def ou_noise_step(
-    key: Key, noise: jax.Array, theta: chex.Numeric = 0.15, sigma: chex.Numeric = 0.2, step: chex.Numeric = 1.0
+    key: Key,
+    noise: jax.Array,
+    theta: jax.Array | float = 0.15,
+    sigma: jax.Array | float = 0.2,
+    step: jax.Array | float = 1.0,
 ) -> jax.Array:
     """One step of an Ornstein-Uhlenbeck process around 0: ``x - theta x dt + sigma sqrt(dt) N(0, 1)``."""
     return noise - theta * noise * step + sigma * jnp.sqrt(step) * draw(jax.random.normal, key, noise.shape)

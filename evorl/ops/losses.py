@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 
-def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: chex.Numeric) -> jax.Array:
+def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: jax.Array | float) -> jax.Array:
     """The negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
 
     Args:
@@ -31,7 +31,7 @@ def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def clipped_value_error(
-    values: jax.Array, old_values: jax.Array, targets: jax.Array, clip_epsilon: chex.Numeric
+    values: jax.Array, old_values: jax.Array, targets: jax.Array, clip_epsilon: jax.Array | float
 ) -> jax.Array:
     """PPO's value clipping: the larger of the squared errors of ``values`` and of ``values`` kept near ``old_values``.
 
@@ -42,7 +42,7 @@ def clipped_value_error(
     return jnp.maximum(squared_error(values, targets), squared_error(clipped, targets))
 
 
-def huber(errors: jax.Array, delta: chex.Numeric = 1.0) -> jax.Array:
+def huber(errors: jax.Array, delta: jax.Array | float = 1.0) -> jax.Array:
     """Huber loss: ``e^2 / 2`` up to ``delta``, linear with slope ``delta`` beyond (Huber 1964)."""
     magnitude = jnp.abs(errors)
     quadratic = jnp.minimum(magnitude, delta)

@@ -104,7 +104,7 @@ def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m
     )
 
 
-def normalize(statistics: RunningStatistics, obs: Observation, clip: chex.Numeric = 10.0) -> Observation:
+def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array | float = 10.0) -> Observation:
     """``clip((obs - mean) / std, -clip, clip)`` in float32; the observation itself while no row was seen."""
 
     def standardize(x: jax.Array, mean: jax.Array, variance: jax.Array) -> jax.Array:

@@ -25,7 +25,7 @@ def as_typed_key(key: Any) -> Key:
     """
     if isinstance(key, jax.Array | np.ndarray) or hasattr(key, "dtype"):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            return key
+            return jnp.asarray(key)
         if key.dtype == jnp.uint32 and key.ndim >= 1:
             return jax.random.wrap_key_data(jnp.asarray(key))
         what = f"an array of {key.dtype}{list(key.shape)}"

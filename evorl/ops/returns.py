@@ -25,7 +25,7 @@ class VTraceResult(NamedTuple):
     advantages: jax.Array
 
 
-def linear_recurrence(offsets: jax.Array, factors: chex.Numeric, final: chex.Numeric = 0.0) -> jax.Array:
+def linear_recurrence(offsets: jax.Array, factors: jax.Array | float, final: jax.Array | float = 0.0) -> jax.Array:
     """Solves ``x_t = offsets_t + factors_t * x_{t+1}`` backwards in time, with ``x_T = final``.
 
     Args:
@@ -44,7 +44,7 @@ def linear_recurrence(offsets: jax.Array, factors: chex.Numeric, final: chex.Num
         x = offset + factor * x
         return x, x
 
-    return jax.lax.scan(backward, final, (offsets, factors), reverse=True, unroll=8)[1]
+    return jax.lax.scan(backward, final, (offsets, factors), reverse=True)[1]
 
 
 def gae(
@@ -53,8 +53,8 @@ def gae(
     next_values: jax.Array,
     terminations: jax.Array,
     dones: jax.Array,
-    discount: chex.Numeric,
-    gae_lambda: chex.Numeric,
+    discount: jax.Array | float,
+    gae_lambda: jax.Array | float,
 ) -> tuple[jax.Array, jax.Array]:
     """Generalised advantage estimation (Schulman et al. 2016, eq. 16), right across time limits.
 
@@ -76,8 +76,8 @@ def lambda_return(
     next_values: jax.Array,
     terminations: jax.Array,
     dones: jax.Array,
-    discount: chex.Numeric,
-    lambda_: chex.Numeric,
+    discount: jax.Array | float,
+    lambda_: jax.Array | float,
 ) -> jax.Array:
     """TD(lambda) returns (Sutton & Barto 2018, eq. 12.18), ``[T, ...]``.
 
@@ -91,7 +91,7 @@ def lambda_return(
 
 
 def discounted_return(
-    rewards: jax.Array, dones: jax.Array, discount: chex.Numeric, final_values: chex.Numeric = 0.0
+    rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, final_values: jax.Array | float = 0.0
 ) -> jax.Array:
     """Sums of discounted rewards up to the end of the episode, without bootstrapping at its end: ``[T, ...]``.
 
@@ -106,7 +106,7 @@ def n_step_return(
     next_values: jax.Array,
     terminations: jax.Array,
     dones: jax.Array,
-    discount: chex.Numeric,
+    discount: jax.Array | float,
     num_steps: int,
 ) -> jax.Array:
     """Returns of ``num_steps`` rewards and a bootstrap (Sutton & Barto 2018, eq. 7.1), ``[T, ...]``.
@@ -137,11 +137,11 @@ def vtrace(
     terminations: jax.Array,
     dones: jax.Array,
     log_ratios: jax.Array,
-    discount: chex.Numeric,
-    lambda_: chex.Numeric = 1.0,
-    clip_rho: chex.Numeric = 1.0,
-    clip_c: chex.Numeric = 1.0,
-    clip_pg_rho: chex.Numeric = 1.0,
+    discount: jax.Array | float,
+    lambda_: jax.Array | float = 1.0,
+    clip_rho: jax.Array | float = 1.0,
+    clip_c: jax.Array | float = 1.0,
+    clip_pg_rho: jax.Array | float = 1.0,
 ) -> VTraceResult:
     """V-trace targets and policy-gradient advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
 

@@ -5,27 +5,26 @@ Everything works on traced values, so that a schedule's ends are hyper-parameter
 
 from __future__ import annotations
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from evorl.types import PyTreeData
 
 
-def linear_schedule(progress: chex.Numeric, start: chex.Numeric, end: chex.Numeric) -> jax.Array:
+def linear_schedule(progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float) -> jax.Array:
     """From ``start`` to ``end`` at constant speed; progress outside [0, 1] counts as the nearer end."""
     return polynomial_schedule(progress, start, end, 1.0)
 
 
 def polynomial_schedule(
-    progress: chex.Numeric, start: chex.Numeric, end: chex.Numeric, power: chex.Numeric
+    progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float, power: jax.Array | float
 ) -> jax.Array:
     """``end + (start - end) (1 - progress)^power``: powers above 1 change fast first, slowly at the end."""
     remaining = 1.0 - jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
     return end + (start - end) * remaining**power
 
 
-def exponential_schedule(progress: chex.Numeric, start: chex.Numeric, end: chex.Numeric) -> jax.Array:
+def exponential_schedule(progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float) -> jax.Array:
     """``start (end / start)^progress``: the same factor in equal spans. Both ends are positive."""
     return start * (end / start) ** jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
 
@@ -39,17 +38,17 @@ class ExponentialScheduleSpec(PyTreeData):
         decay: the factor of one update.
     """
 
-    init: chex.Numeric
-    final: chex.Numeric
-    decay: chex.Numeric
+    init: jax.Array | float
+    final: jax.Array | float
+    decay: jax.Array | float
 
-    def next_value(self, value: chex.Numeric) -> jax.Array:
+    def next_value(self, value: jax.Array | float) -> jax.Array:
         """The value after one more update."""
         return self._bounded(value * self.decay)
 
-    def value_at(self, num_updates: chex.Numeric) -> jax.Array:
+    def value_at(self, num_updates: jax.Array | float) -> jax.Array:
         """The value after ``num_updates`` updates."""
         return self._bounded(self.init * self.decay ** jnp.asarray(num_updates, jnp.float32))
 
-    def _bounded(self, value: chex.Numeric) -> jax.Array:
+    def _bounded(self, value: jax.Array | float) -> jax.Array:
         return jnp.clip(value, jnp.minimum(self.init, self.final), jnp.maximum(self.init, self.final))

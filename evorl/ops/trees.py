@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def split_leading_axis(tree: Tree, *sizes: int) -> Tree:
     return jax.tree.map(split, tree)
 
 
-def num_rows(tree: Tree) -> int:
+def num_rows(tree: Any) -> int:
     """The length of the first axis of the leaves.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -73,6 +72,6 @@ class UniformReplayBuffer(PyTreeNode):
         """How many transitions are stored over all devices, int32 scalar."""
         return state.size * self.num_envs
 
-    def can_sample(self, state: ReplayState, min_size: chex.Numeric) -> jax.Array:
+    def can_sample(self, state: ReplayState, min_size: jax.Array | float) -> jax.Array:
         """Whether at least ``min_size`` transitions are stored, bool scalar."""
         return self.num_transitions(state) >= min_size
