@@ -1,0 +1,136 @@
+"""The environment: a pure function from (state, action) to the next state.
+
+``Env`` is one environment. A vector env (``evorl.envs.wrappers.VectorEnv``) steps B of them together and starts new
+episodes by itself. Both speak ``EnvState``, so a rollout does not care which library is behind.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.space import Space
+from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict, pytree_field
+
+Tree = TypeVar("Tree")
+
+
+class AutoresetMode(enum.Enum):
+    """What a vector env does with an environment whose episode has ended.
+
+    ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
+    ``FAST``: likewise, but every episode of an environment starts from its first state (random numbers drawn during
+    the episode still differ). Cheaper to compile, and a different, narrower start distribution: never a default.
+    ``DISABLED``: the environment freezes; reward 0, nothing changes, ``done`` stays true. Mask by ``done``.
+    ``ENVPOOL``: the step after the end is the reset step: its action is ignored, its reward is 0 and
+    ``info.is_reset_step`` is true.
+    """
+
+    NORMAL = "normal"
+    FAST = "fast"
+    DISABLED = "disabled"
+    ENVPOOL = "envpool"
+
+
+class EnvState(PyTreeData):
+    """Everything an environment knows after a reset or a step; leaves of a vector env lead with axis B.
+
+    Attributes:
+        env_state: the library's own state.
+        obs: what the agent sees next (after an autoreset: the first observation of the new episode).
+        reward: reward of the step, float32.
+        done: whether the step ended the episode, bool.
+        info: on every step ``termination`` and ``truncation`` (bool; never both), ``metrics`` (the library's own
+            figures); with an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return``
+            (float32) of the episode the step belongs to; on a vector env also ``next_obs`` (the true successor
+            observation, before any autoreset) and ``is_reset_step`` (bool).
+    """
+
+    env_state: chex.ArrayTree
+    obs: Observation
+    reward: chex.Array
+    done: chex.Array
+    info: PyTreeDict = pytree_field(default_factory=PyTreeDict)
+    _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # what wrappers remember
+
+
+class Env(abc.ABC):
+    """One environment: static, hashable, its state outside.
+
+    ``reset`` and ``step`` are pure, and what ``reset`` returns has the structure, shapes and dtypes of what ``step``
+    returns. ``step`` reads ``env_state.env_state`` and ``env_state._internal``, never ``info``.
+    """
+
+    @abc.abstractmethod
+    def reset(self, key: Key) -> EnvState:
+        """The start of an episode, drawn with a scalar ``key`` (typed or legacy)."""
+
+    @abc.abstractmethod
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """One step; stepping an ended episode is allowed and means nothing."""
+
+    @property
+    @abc.abstractmethod
+    def obs_space(self) -> Space:
+        """The space of one environment's observations."""
+
+    @property
+    @abc.abstractmethod
+    def action_space(self) -> Space:
+        """The space of one environment's actions."""
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """The most steps an episode can have; ``None`` where nobody said."""
+        return None
+
+    @property
+    def unwrapped(self) -> Env:
+        """The innermost environment."""
+        return self
+
+    def _identity(self) -> Any:
+        """What two equal environments have equal, hashable. An environment built by hand equals only itself."""
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Env) and _identity_of(self) == _identity_of(other))
+
+    def __hash__(self) -> int:
+        return hash(_identity_of(self))
+
+
+def _identity_of(env: Env) -> tuple:
+    return type(env), env._identity()
+
+
+def strongly_typed(tree: Tree) -> Tree:
+    """Leaves as arrays whose dtype is not weak, so that a ``scan`` over steps keeps one type."""
+
+    def convert(x: Any) -> jax.Array:
+        x = jnp.asarray(x)
+        return x if not x.aval.weak_type else jax.lax.convert_element_type(x, x.dtype)
+
+    return jax.tree.map(convert, tree)
+
+
+def compiled_when_eager(method: Callable) -> Callable:
+    """Compile a method of an environment when it is called outside any trace; inside one it is part of the caller.
+
+    Physics run operation by operation takes minutes; equal environments share one compiled program.
+    """
+    compiled = jax.jit(method, static_argnums=0)
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any) -> Any:
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args))
+        return method(self, *args) if traced else compiled(self, *args)
+
+    return call

@@ -1,0 +1,72 @@
+"""Import one environment of gymnax without the rest of it.
+
+``import gymnax`` imports every environment, and plotting libraries with them: several seconds. The module of one
+environment needs only two small modules beside it. So the packages above it are stood in for by empty ones while it is
+imported, and everything is taken out of ``sys.modules`` again: a later ``import gymnax`` finds nothing unusual.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+_loaded: dict[str, ModuleType] = {}
+_lock = threading.Lock()
+
+
+def load_environment_class(module_name: str, class_name: str) -> Any:
+    """A class of gymnax.
+
+    Args:
+        module_name: below ``gymnax.environments``, e.g. ``"classic_control.cartpole"``.
+        class_name: its name in that module.
+
+    Raises:
+        ImportError: gymnax is not installed or older than 1.0.
+    """
+    full_name = f"gymnax.environments.{module_name}"
+    if "gymnax" in sys.modules:
+        module = importlib.import_module(full_name)
+        base = importlib.import_module("gymnax.environments.environment")
+    else:
+        module, base = _import_alone(full_name)
+    if not hasattr(base.Environment, "is_truncated"):
+        raise ImportError(
+            "gymnax 1.0 or later is needed (older ones mix up truncation and termination): pip install -U gymnax"
+        )
+    return getattr(module, class_name)
+
+
+def _import_alone(full_name: str) -> tuple[ModuleType, ModuleType]:
+    with _lock:
+        stand_ins = _stand_in_packages(full_name)
+        sys.modules.update({**stand_ins, **_loaded})
+        try:
+            base = importlib.import_module("gymnax.environments.environment")
+            module = importlib.import_module(full_name)
+        finally:
+            for name in [name for name in sys.modules if name == "gymnax" or name.startswith("gymnax.")]:
+                imported = sys.modules.pop(name)
+                if name not in stand_ins:
+                    _loaded[name] = imported
+    return module, base
+
+
+def _stand_in_packages(full_name: str) -> dict[str, ModuleType]:
+    """Empty packages with the right search path for everything above ``full_name``."""
+    spec = importlib.util.find_spec("gymnax")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("gymnax environments need the package gymnax: pip install 'gymnax>=1.0'")
+    root = list(spec.submodule_search_locations)
+    packages = {}
+    parts = full_name.split(".")[:-1]
+    for depth in range(1, len(parts) + 1):
+        package = ModuleType(".".join(parts[:depth]))
+        package.__path__ = [os.path.join(path, *parts[1:depth]) for path in root]
+        packages[package.__name__] = package
+    return packages

@@ -1,0 +1,296 @@
+"""Spaces: what an observation or an action may be, with exact shape, dtype and bounds.
+
+A space is immutable, compared and hashed by value (it may be a static field of a jitted node), and describes one
+environment: batch axes are the caller's. ``sample`` is pure and is vmapped for a batch.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.types import PyTreeDict
+
+
+class Space(abc.ABC):
+    """The set of values an observation or an action may take."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> Any:
+        """The shape of one element; for containers a container of shapes."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The numpy dtype of one element; for containers a container of dtypes."""
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> Any:
+        """``jax.ShapeDtypeStruct`` of one element (a pytree of them for containers)."""
+
+    @abc.abstractmethod
+    def sample(self, key: jax.Array) -> Any:
+        """One random element. ``key`` is a scalar key, typed or legacy."""
+
+    @abc.abstractmethod
+    def contains(self, x: Any) -> jax.Array:
+        """Whether ``x`` is an element: bool, shape = the leading axes ``x`` has beyond those of one element."""
+
+    @abc.abstractmethod
+    def _identity(self) -> tuple:
+        """What two equal spaces have equal; hashable."""
+
+    def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
+        """Zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
+        return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and type(self) is type(other) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._identity()))
+
+
+class Box(Space):
+    """Arrays within ``[low, high]``, bounds included; a bound may be infinite.
+
+    Args:
+        low: lower bound, a number or an array that broadcasts to ``shape``.
+        high: upper bound, likewise.
+        shape: shape of an element; by default that of the bounds together.
+        dtype: any real dtype; for integers an infinite bound means the end of the dtype's range.
+
+    Raises:
+        ValueError: a lower bound above its upper bound, or bounds that do not broadcast to ``shape``.
+    """
+
+    def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
+        self._dtype = np.dtype(dtype)
+        given_low, given_high = np.asarray(low), np.asarray(high)
+        shape = np.broadcast_shapes(given_low.shape, given_high.shape) if shape is None else tuple(map(int, shape))
+        self.low = _bound(given_low, shape, self._dtype, "low")
+        self.high = _bound(given_high, shape, self._dtype, "high")
+        if np.any(self.low > self.high):
+            raise ValueError(f"Box needs low <= high everywhere, got low={given_low} and high={given_high}.")
+        self._key = (shape, self._dtype.str, self.low.tobytes(), self.high.tobytes())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one element."""
+        return self.low.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Numpy dtype of one element."""
+        return self._dtype
+
+    @property
+    def spec(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of one element."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every bound is finite."""
+        return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Uniform where both bounds are finite, exponential beyond a single one, standard normal without any."""
+        if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
+            return _sample_integers(key, self.low, self.high)
+        return self._sample_floats(key).astype(self._dtype)
+
+    def _sample_floats(self, key: jax.Array) -> jax.Array:
+        has_low, has_high = np.isfinite(self.low), np.isfinite(self.high)
+        low, high = np.where(has_low, self.low, 0), np.where(has_high, self.high, 0)
+        compute = jnp.promote_types(self._dtype, jnp.float32)
+        uniform_key, normal_key, exponential_key = jax.random.split(key, 3)
+        u = jax.random.uniform(uniform_key, self.shape, compute)
+        # Written so that high - low, which may overflow, is never formed.
+        value = u * high.astype(compute) + (1 - u) * low.astype(compute)
+        if not self.is_bounded:
+            tail = jax.random.exponential(exponential_key, self.shape, compute)
+            value = jnp.where(has_low & ~has_high, low + tail, value)
+            value = jnp.where(~has_low & has_high, high - tail, value)
+            value = jnp.where(~has_low & ~has_high, jax.random.normal(normal_key, self.shape, compute), value)
+        return jnp.clip(value, self.low.astype(compute), self.high.astype(compute))
+
+    def contains(self, x: Any) -> jax.Array:
+        """By value: integers are welcome in any box, floats in float boxes only. NaN is nowhere."""
+        x = jnp.asarray(x)
+        batch_ndim = x.ndim - len(self.shape)
+        wrong_kind = np.issubdtype(x.dtype, np.floating) and not np.issubdtype(self._dtype, np.floating)
+        if batch_ndim < 0 or x.shape[batch_ndim:] != self.shape or wrong_kind:
+            return jnp.zeros(x.shape[: max(batch_ndim, 0)], jnp.bool_)
+        common = jnp.promote_types(x.dtype, self._dtype)
+        x = x.astype(common)
+        inside = (x >= self.low.astype(common)) & (x <= self.high.astype(common))
+        return jnp.all(inside, axis=tuple(range(batch_ndim, x.ndim)))
+
+    def _identity(self) -> tuple:
+        return self._key
+
+    def __repr__(self) -> str:
+        low, high = (b.flat[0] if b.size and np.all(b == b.flat[0]) else b.tolist() for b in (self.low, self.high))
+        return f"Box(low={low}, high={high}, shape={self.shape}, dtype={self._dtype.name})"
+
+
+class Discrete(Space):
+    """The integers ``0 .. n - 1``, int32 scalars. Raises ``ValueError`` for ``n < 1``."""
+
+    def __init__(self, n: int) -> None:
+        self.n = int(n)
+        if self.n < 1:
+            raise ValueError(f"Discrete needs at least one element, got n={n}.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Always ``()``."""
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Always int32."""
+        return np.dtype(np.int32)
+
+    @property
+    def spec(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of one element."""
+        return jax.ShapeDtypeStruct((), self.dtype)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Uniform."""
+        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+
+    def contains(self, x: Any) -> jax.Array:
+        """By value; floats are no elements."""
+        x = jnp.asarray(x)
+        if not np.issubdtype(x.dtype, np.integer):
+            return jnp.zeros(x.shape, jnp.bool_)
+        return (x >= 0) & (x < self.n)
+
+    def _identity(self) -> tuple:
+        return (self.n,)
+
+    def __repr__(self) -> str:
+        return f"Discrete({self.n})"
+
+
+class DictSpace(Space):
+    """A dict of spaces; its elements are ``PyTreeDict`` with the same names. ``space[name]`` is a member."""
+
+    def __init__(self, spaces: Mapping[str, Space]) -> None:
+        self.spaces = PyTreeDict(sorted(spaces.items()))
+
+    @property
+    def shape(self) -> PyTreeDict:
+        """Shapes by name."""
+        return PyTreeDict({name: space.shape for name, space in self.spaces.items()})
+
+    @property
+    def dtype(self) -> PyTreeDict:
+        """Dtypes by name."""
+        return PyTreeDict({name: space.dtype for name, space in self.spaces.items()})
+
+    @property
+    def spec(self) -> PyTreeDict:
+        """Shapes and dtypes by name."""
+        return PyTreeDict({name: space.spec for name, space in self.spaces.items()})
+
+    def sample(self, key: jax.Array) -> PyTreeDict:
+        """An independent sample of every member."""
+        keys = jax.random.split(key, len(self.spaces))
+        return PyTreeDict({name: space.sample(keys[i]) for i, (name, space) in enumerate(self.spaces.items())})
+
+    def contains(self, x: Any) -> jax.Array:
+        """Same names, and every entry in its space."""
+        if not isinstance(x, Mapping) or set(x) != set(self.spaces):
+            return jnp.asarray(False)
+        return _all_of(space.contains(x[name]) for name, space in self.spaces.items())
+
+    def __getitem__(self, name: str) -> Space:
+        return self.spaces[name]
+
+    def _identity(self) -> tuple:
+        return tuple(self.spaces.items())
+
+    def __repr__(self) -> str:
+        return f"DictSpace({dict(self.spaces)!r})"
+
+
+class TupleSpace(Space):
+    """A tuple of spaces. ``space[i]`` is a member."""
+
+    def __init__(self, spaces: Sequence[Space]) -> None:
+        self.spaces = tuple(spaces)
+
+    @property
+    def shape(self) -> tuple:
+        """Shapes in order."""
+        return tuple(space.shape for space in self.spaces)
+
+    @property
+    def dtype(self) -> tuple:
+        """Dtypes in order."""
+        return tuple(space.dtype for space in self.spaces)
+
+    @property
+    def spec(self) -> tuple:
+        """Shapes and dtypes in order."""
+        return tuple(space.spec for space in self.spaces)
+
+    def sample(self, key: jax.Array) -> tuple:
+        """An independent sample of every member."""
+        keys = jax.random.split(key, len(self.spaces))
+        return tuple(space.sample(keys[i]) for i, space in enumerate(self.spaces))
+
+    def contains(self, x: Any) -> jax.Array:
+        """Same length, and every entry in its space."""
+        if not isinstance(x, tuple | list) or len(x) != len(self.spaces):
+            return jnp.asarray(False)
+        return _all_of(space.contains(item) for space, item in zip(self.spaces, x, strict=True))
+
+    def __getitem__(self, index: int) -> Space:
+        return self.spaces[index]
+
+    def _identity(self) -> tuple:
+        return self.spaces
+
+    def __repr__(self) -> str:
+        return f"TupleSpace({self.spaces!r})"
+
+
+def _all_of(conditions: Any) -> jax.Array:
+    result = jnp.asarray(True)
+    for condition in conditions:
+        result = result & condition
+    return result
+
+
+def _bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
+    if np.any(np.isnan(value.astype(np.float64))):
+        raise ValueError(f"Box got a NaN in {name}: {value}.")
+    if np.issubdtype(dtype, np.integer):
+        info = np.iinfo(dtype)
+        value = np.clip(value.astype(object), info.min, info.max)
+    try:
+        bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
+    except ValueError:
+        raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
+    bound.setflags(write=False)
+    return bound
+
+
+def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
+    """Uniform integers in ``[low, high]``, up to 32 bits wide; the span is unsigned so that it cannot overflow."""
+    low64, high64 = low.astype(np.int64), high.astype(np.int64)
+    span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
+    offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
+    return (offset + low64.astype(np.uint32)).astype(low.dtype)

@@ -1,0 +1,33 @@
+"""Wrappers: one environment changed (``Wrapper``), or many of them stepped together (``VectorEnv``)."""
+
+from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.episode import EpisodeWrapper, OneEpisodeWrapper
+from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper
+from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers.vector import (
+    VECTOR_ENVS,
+    EnvPoolVmapAutoResetWrapper,
+    FastVmapAutoResetWrapper,
+    VectorEnv,
+    VmapAutoResetWrapper,
+    VmapWrapper,
+)
+from evorl.envs.wrappers.wrapper import Wrapper
+
+__all__ = [
+    "VECTOR_ENVS",
+    "ActionRepeatWrapper",
+    "ActionSquashWrapper",
+    "EnvPoolVmapAutoResetWrapper",
+    "EpisodeWrapper",
+    "FastVmapAutoResetWrapper",
+    "FrameStackWrapper",
+    "ObsFlattenWrapper",
+    "OneEpisodeWrapper",
+    "RewardScaleWrapper",
+    "SparseRewardWrapper",
+    "VectorEnv",
+    "VmapAutoResetWrapper",
+    "VmapWrapper",
+    "Wrapper",
+]

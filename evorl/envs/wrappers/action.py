@@ -1,0 +1,69 @@
+"""Wrappers that change what an action does."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.env import Env, EnvState
+from evorl.envs.space import Box
+from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.ops.trees import tree_where
+from evorl.types import Action
+
+
+class ActionSquashWrapper(Wrapper):
+    """Actions are given in ``[-1, 1]`` and reach the environment in its own ``[low, high]``.
+
+    The map is affine; actions outside ``[-1, 1]`` are clipped first.
+
+    Raises:
+        ValueError: the environment's action space is no bounded ``Box``.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        space = env.action_space
+        if not isinstance(space, Box) or not space.is_bounded:
+            raise ValueError(f"ActionSquashWrapper needs a bounded Box of actions, got {space}.")
+        self._inner_space = space
+        self._space = Box(-1.0, 1.0, space.shape, space.dtype)
+
+    @property
+    def action_space(self) -> Box:
+        """``Box(-1, 1)`` of the same shape."""
+        return self._space
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        low, high = self._inner_space.low, self._inner_space.high
+        share = (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0
+        return self.env.step(env_state, low + share * (high - low))
+
+
+class ActionRepeatWrapper(Wrapper):
+    """Each action is applied ``num_repeats`` times, or until the episode ends; the rewards are summed.
+
+    Put inside an ``EpisodeWrapper``, so that ``steps`` counts decisions.
+    """
+
+    def __init__(self, env: Env, num_repeats: int) -> None:
+        super().__init__(env)
+        self.num_repeats = positive_int(num_repeats, "num_repeats")
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """The inner limit, in decisions."""
+        inner = self.env.max_episode_steps
+        return None if inner is None else -(-inner // self.num_repeats)
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+
+        def repeat(state: EnvState, _: None) -> tuple[EnvState, None]:
+            stepped = self.env.step(state, action)
+            stepped = stepped.replace(reward=state.reward + stepped.reward)
+            return tree_where(state.done, state, stepped), None
+
+        start = env_state.replace(reward=jnp.zeros_like(env_state.reward), done=jnp.zeros_like(env_state.done))
+        return jax.lax.scan(repeat, start, length=self.num_repeats)[0]

@@ -1,0 +1,119 @@
+"""Wrappers that change what is observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.envs.env import Env, EnvState
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.types import Action, Key, Observation
+
+
+class ObsFlattenWrapper(Wrapper):
+    """Observations become one vector: arrays are raveled, containers joined in order, integers one-hot encoded."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        members = [_flat_box(space) for space in _members(env.obs_space)]
+        dtype = np.result_type(*(box.dtype for box in members))
+        low = np.concatenate([box.low.astype(dtype) for box in members])
+        high = np.concatenate([box.high.astype(dtype) for box in members])
+        self._space = Box(low, high, dtype=dtype)
+
+    @property
+    def obs_space(self) -> Box:
+        """A one-dimensional ``Box``."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        state = self.env.reset(key)
+        return state.replace(obs=self._flatten(state.obs))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        return state.replace(obs=self._flatten(state.obs))
+
+    def _flatten(self, obs: Observation) -> jax.Array:
+        parts = []
+        for space, value in zip(_members(self.env.obs_space), _values(self.env.obs_space, obs), strict=True):
+            if isinstance(space, Discrete):
+                value = jax.nn.one_hot(value, space.n)
+            parts.append(jnp.ravel(value).astype(self._space.dtype))
+        return jnp.concatenate(parts)
+
+
+class FrameStackWrapper(Wrapper):
+    """The observation is the last ``num_frames`` ones, joined along the last axis, the newest last.
+
+    ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``; the dtype stays. After a reset every frame is
+    the first observation.
+
+    Raises:
+        ValueError: some observation is a scalar: flatten it first.
+    """
+
+    def __init__(self, env: Env, num_frames: int) -> None:
+        super().__init__(env)
+        self.num_frames = positive_int(num_frames, "num_frames")
+        self._space = self._stacked_space(env.obs_space)
+
+    @property
+    def obs_space(self) -> Space:
+        """The space of stacked observations."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        state = self.env.reset(key)
+        return state.replace(obs=jax.tree.map(lambda x: jnp.concatenate([x] * self.num_frames, axis=-1), state.obs))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+
+        def push(stack: jax.Array, frame: jax.Array) -> jax.Array:
+            return jnp.concatenate([stack[..., frame.shape[-1] :], frame], axis=-1)
+
+        # The frames so far are the observation itself, so nothing else has to be remembered.
+        return state.replace(obs=jax.tree.map(push, env_state.obs, state.obs))
+
+    def _stacked_space(self, space: Space) -> Space:
+        if isinstance(space, DictSpace):
+            return DictSpace({name: self._stacked_space(member) for name, member in space.spaces.items()})
+        if isinstance(space, TupleSpace):
+            return TupleSpace([self._stacked_space(member) for member in space.spaces])
+        if not isinstance(space, Box) or not space.shape:
+            raise ValueError(f"FrameStackWrapper joins arrays, got scalar observations {space}: flatten them first.")
+        low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in (space.low, space.high))
+        return Box(low, high, dtype=space.dtype)
+
+
+def _members(space: Space) -> list[Space]:
+    if isinstance(space, DictSpace):
+        return [inner for member in space.spaces.values() for inner in _members(member)]
+    if isinstance(space, TupleSpace):
+        return [inner for member in space.spaces for inner in _members(member)]
+    return [space]
+
+
+def _values(space: Space, value: Any) -> list[Any]:
+    if isinstance(space, DictSpace):
+        return [leaf for name, member in space.spaces.items() for leaf in _values(member, value[name])]
+    if isinstance(space, TupleSpace):
+        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in _values(member, item)]
+    return [value]
+
+
+def _flat_box(space: Space) -> Box:
+    if isinstance(space, Discrete):
+        return Box(0.0, 1.0, (space.n,))
+    if isinstance(space, Box):
+        return Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype)
+    raise TypeError(f"cannot flatten observations of {space!r}.")

@@ -1,0 +1,48 @@
+"""Wrappers that change the reward. Put outside an ``EpisodeWrapper``, which then reports unchanged returns."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from evorl.envs.env import Env, EnvState
+from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.types import Action, Key
+
+
+class RewardScaleWrapper(Wrapper):
+    """The reward times ``scale``."""
+
+    def __init__(self, env: Env, scale: float) -> None:
+        super().__init__(env)
+        self.scale = float(scale)
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        return state.replace(reward=state.reward * self.scale)
+
+
+class SparseRewardWrapper(Wrapper):
+    """The reward is saved up and paid every ``interval`` steps and at the end of the episode, 0 in between."""
+
+    def __init__(self, env: Env, interval: int) -> None:
+        super().__init__(env)
+        self.interval = positive_int(interval, "interval")
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        state = self.env.reset(key)
+        unpaid = jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)
+        return state.replace(_internal=state._internal | {"unpaid_reward": unpaid[0], "unpaid_steps": unpaid[1]})
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        saved = env_state._internal.unpaid_reward + state.reward
+        steps = env_state._internal.unpaid_steps + 1
+        pays = (steps == self.interval) | state.done
+        internal = state._internal | {
+            "unpaid_reward": jnp.where(pays, 0.0, saved),
+            "unpaid_steps": jnp.where(pays, 0, steps),
+        }
+        return state.replace(reward=jnp.where(pays, saved, 0.0), _internal=internal)
