@@ -1,0 +1,67 @@
+# Each target does its own set-up on first use: a virtual environment in .venv, packages as pinned in constraints.txt.
+# Later uses are instant, until pyproject.toml or constraints.txt change.
+#   make train ARGS="env=pendulum agent=sac"     PYTHON=python3.12 make test     make test ARGS="tests/ops -x"
+
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+VENV    := .venv
+BIN     := $(VENV)/bin
+# Bytecode is written when a module is first imported: compiling all of it ahead would double the time to install.
+PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
+TRAIN   ?= agent=ppo env=cartpole
+
+.PHONY: help train test check docs bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make train   set up, then train PPO on CartPole (ARGS= adds or changes options)"
+	@echo "make test    set up, then run the tests, warnings as errors (ARGS= for pytest)"
+	@echo "make check   format, lint, types and import layers"
+	@echo "make docs    build the documentation into site/"
+	@echo "make bench   run the benchmarks (ARGS= chooses)"
+	@echo "make clean   remove .venv and everything that was built"
+
+train: $(VENV)/.core
+	$(BIN)/python scripts/train.py $(TRAIN) $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+check: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	$(BIN)/python -m pytest -q -n 0 tests/test_architecture.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "evorl needs Python 3.11 or later as '$(PYTHON)': install one, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; \
+	  exit 1; }
+	@$(PYTHON) -c "import venv, ensurepip" || { \
+	  echo "'$(PYTHON)' cannot make virtual environments: install its venv module (Debian and Ubuntu: python3-venv)"; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing evorl and what it needs into $(VENV): about half a minute"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing evorl with its test and check tools into $(VENV): about a minute"
+	$(PIP) -e ".[test,check]"
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[docs]"
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,340 @@
+"""The rules of the house, each a function from source files to sentences about what breaks it.
+
+A rule takes the files of a tree and returns one sentence per breach, empty when the tree keeps it. The tests next
+door apply every rule to the repository, and to a small broken tree to show that it bites.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import statistics
+from collections.abc import Callable, Iterator
+
+from tests.source_tree import SourceFile
+
+# Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("types", "ops", "distributions"),
+    ("sample_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
+    ("agent",),
+    ("rollout",),
+    ("evaluators",),
+    ("workflows",),
+    ("algorithms",),
+    ("run_folder", "checkpointing", "recorders", "rendering", "cli"),
+)
+ROOMS = [room for layer in LAYERS for room in layer]
+
+# Where a third-party library may be imported: its adapter, or the room that wraps it.
+LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
+    "brax": ("evorl/envs/brax",),
+    "mujoco": ("evorl/envs/brax", "evorl/envs/playground"),
+    "gymnax": ("evorl/envs/gymnax",),
+    **{
+        name: (f"evorl/envs/{name}",)
+        for name in ("jumanji", "pgx", "jaxmarl", "craftax", "xminigrid", "navix", "gymnasium", "envpool", "dm_control")
+    },
+    "mujoco_playground": ("evorl/envs/playground",),
+    "evosax": ("evorl/ec/evosax",),
+    "wandb": ("evorl/recorders/",),
+    "tensorboardX": ("evorl/recorders/",),
+    "matplotlib": ("evorl/recorders/", "evorl/rendering"),
+    "rich": ("evorl/recorders/", "evorl/cli"),
+    "orbax": ("evorl/checkpointing",),
+    "hydra": ("evorl/cli",),
+    "yaml": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/"),
+    "logging": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/", "evorl/workflows/"),
+}
+OPTIONAL_LIBRARIES = {"wandb", "evosax"}  # those of the extras: imported inside functions, so that nothing needs them
+
+DEVICE_HOMES = ("evorl/workflows/execution",)
+DEVICE_NAMES = (
+    "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "
+    "jax.local_device_count jax.device_put jax.default_device jax.experimental.shard_map jax.experimental.mesh_utils"
+).split()
+COLLECTIVE_NAMES = [
+    f"jax.lax.{name}"
+    for name in "psum pmean pmax pmin all_gather all_to_all ppermute psum_scatter axis_index axis_size".split()
+]
+DEPRECATED_NAMES = (
+    "jax.pmap jax.device_put_replicated jax.device_put_sharded jax.tree_map jax.tree_multimap jax.tree_util.tree_map "
+    "jax.random.PRNGKey jax.experimental.shard_map jax.experimental.maps jax.experimental.pjit jax.xla_computation"
+).split()
+PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+FORBIDDEN_WORDS = {"utils", "util", "misc", "helpers", "helper", "common", "template", "templates"}
+
+
+Files = list[SourceFile]
+Rule = Callable[[Files], list[str]]
+
+
+def _package(files: Files) -> Files:
+    return [f for f in files if f.in_package]
+
+
+def _matches(name: str, prefixes: list[str] | tuple[str, ...]) -> bool:
+    return any(name == p or name.startswith(p + ".") for p in prefixes)
+
+
+def _function_lines(node: ast.AST) -> int:
+    return node.end_lineno - node.lineno + 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def layers(files: Files) -> list[str]:
+    """A file imports only from lower layers, earlier rooms of its layer, or its own room."""
+    breaches = []
+    for file in _package(files):
+        if not file.room:
+            continue  # the package's own __init__ shows names of every layer
+        if file.room not in ROOMS:
+            breaches.append(f"{file.path}: room {file.room!r} stands in no layer; add it to LAYERS")
+            continue
+        for target, line in file.imports:
+            parts = target.split(".")
+            if parts[0] != "evorl":
+                continue
+            room = parts[1] if len(parts) > 1 else ""
+            if room not in ROOMS:
+                breaches.append(f"{file.path}:{line}: imports {target}: import from the module that defines it")
+            elif ROOMS.index(room) > ROOMS.index(file.room):
+                breaches.append(f"{file.path}:{line}: {file.room} imports {target} from above it")
+    return breaches
+
+
+def algorithms_stand_alone(files: Files) -> list[str]:
+    """No algorithm imports another."""
+    return [
+        f"{file.path}:{line}: imports another algorithm, {target}"
+        for file in files
+        if file.path.startswith("evorl/algorithms/") and not file.is_init
+        for target, line in file.imports
+        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module])
+    ]
+
+
+def libraries_at_home(files: Files) -> list[str]:
+    """A third-party library is imported in its adapter only, an optional one inside functions only."""
+    breaches = []
+    for file in _package(files):
+        top_level = {n.lineno for n in file.tree.body if isinstance(n, ast.Import | ast.ImportFrom)}
+        for target, line in file.imports:
+            library = target.split(".")[0]
+            homes = LIBRARY_HOMES.get(library)
+            if homes and not file.path.startswith(homes):
+                breaches.append(f"{file.path}:{line}: imports {library}, whose place is {' or '.join(homes)}")
+            elif library in OPTIONAL_LIBRARIES and line in top_level:
+                breaches.append(
+                    f"{file.path}:{line}: {library} is optional: import it inside the function that needs it"
+                )
+    return breaches
+
+
+def devices_in_one_place(files: Files) -> list[str]:
+    """Devices, meshes and shardings are named by the execution layer, axis collectives also by ops/collectives.py."""
+    breaches = []
+    for file in _package(files):
+        if file.path.startswith(DEVICE_HOMES):
+            continue
+        collective = file.path == "evorl/ops/collectives.py"
+        banned = DEVICE_NAMES + ([] if collective else COLLECTIVE_NAMES)
+        breaches += [
+            f"{file.path}:{line}: names {n}" for n, line in sorted(set(file.used_names)) if _matches(n, banned)
+        ]
+    return breaches
+
+
+def modern_jax(files: Files) -> list[str]:
+    """No name that JAX has deprecated or removed."""
+    return [
+        f"{file.path}:{line}: {name} is deprecated"
+        for file in _package(files)
+        for name, line in sorted(set(file.used_names))
+        if _matches(name, DEPRECATED_NAMES)
+    ]
+
+
+def no_pickle(files: Files) -> list[str]:
+    """Nothing that runs code when it is read."""
+    breaches = []
+    for file in files:
+        breaches += [
+            f"{file.path}:{line}: imports {name}" for name, line in file.imports if name.split(".")[0] in PICKLES
+        ]
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+                breaches.append(f"{file.path}:{node.lineno}: allow_pickle")
+    return breaches
+
+
+def file_sizes(files: Files) -> list[str]:
+    """No file over 400 lines, algorithms 250, scripts 30; the median file of the package at most 150."""
+    breaches = []
+    for file in files:
+        most = 400
+        if file.path.startswith("evorl/algorithms/"):
+            most = 250
+        elif file.path.startswith("scripts/"):
+            most = 30
+        if file.num_lines > most:
+            breaches.append(f"{file.path}: {file.num_lines} lines, at most {most}")
+    sizes = [f.num_lines for f in _package(files) if not f.is_init]
+    if sizes and statistics.median(sizes) > 150:
+        breaches.append(f"evorl: the median file has {statistics.median(sizes)} lines, at most 150")
+    return breaches
+
+
+def function_sizes(files: Files) -> list[str]:
+    """No function over 80 lines, in algorithms 40; nine in ten of the package at most 40."""
+    breaches, sizes = [], []
+    for file in files:
+        most = 40 if file.path.startswith("evorl/algorithms/") else 80
+        for node in file.functions:
+            if _function_lines(node) > most:
+                breaches.append(
+                    f"{file.path}:{node.lineno}: {node.name} has {_function_lines(node)} lines, at most {most}"
+                )
+            if file.in_package:
+                sizes.append(_function_lines(node))
+    if len(sizes) > 1 and statistics.quantiles(sizes, n=10, method="inclusive")[-1] > 40:
+        breaches.append("evorl: more than one function in ten has over 40 lines")
+    return breaches
+
+
+def plain_names(files: Files) -> list[str]:
+    """A file is one noun: none of the names that say nothing; no class with a version number."""
+    breaches = []
+    for file in _package(files):
+        if FORBIDDEN_WORDS & set(re.split(r"[./_]", file.path)):
+            breaches.append(f"{file.path}: a name that says nothing; name it after what it holds")
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ClassDef) and re.search(r"V\d+$", node.name):
+                breaches.append(f"{file.path}:{node.lineno}: class {node.name} carries a version number")
+    return breaches
+
+
+def _classes(files: Files) -> dict[str, ast.ClassDef]:
+    return {n.name: n for f in _package(files) for n in ast.walk(f.tree) if isinstance(n, ast.ClassDef)}
+
+
+def _base_names(node: ast.ClassDef) -> list[str]:
+    """The last name of each base, without its parameters: ``nn.Module`` gives Module, ``Foo[T]`` gives Foo."""
+    return [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases]
+
+
+def _depth(name: str, classes: dict[str, ast.ClassDef]) -> int:
+    """Steps of inheritance from the class down to the package's own root."""
+    bases = [b for b in _base_names(classes[name]) if b in classes and b != name]
+    return 1 + max(_depth(b, classes) for b in bases) if bases else 0
+
+
+def class_depth(files: Files) -> list[str]:
+    """At most three steps of inheritance inside the package."""
+    classes = _classes(files)
+    return [
+        f"class {name} stands {_depth(name, classes)} steps deep, at most 3"
+        for name in classes
+        if _depth(name, classes) > 3
+    ]
+
+
+def _overrides(method: str, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+    """Whether a class below it, here or built in, already tells what the method does."""
+    for base in _base_names(node):
+        if base in classes and classes[base] is not node:
+            here = any(getattr(n, "name", "") == method for n in classes[base].body)
+            if here or _overrides(method, classes[base], classes):
+                return True
+        elif hasattr(getattr(builtins, base, None), method) or (base == "Module" and method == "setup"):
+            return True
+    return False
+
+
+def _public_without_docstring(file: SourceFile, classes: dict[str, ast.ClassDef]) -> Iterator[tuple[str, int]]:
+    """Public names of a file, and public methods of its public classes, that open without a docstring."""
+    defs = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for node in file.tree.body:
+        if not isinstance(node, defs) or node.name.startswith("_"):
+            continue
+        if not ast.get_docstring(node):
+            yield node.name, node.lineno
+        for member in node.body if isinstance(node, ast.ClassDef) else []:
+            if not isinstance(member, defs) or member.name.startswith("_") or ast.get_docstring(member):
+                continue
+            marks = " ".join(ast.unparse(d) for d in member.decorator_list)
+            if "overload" in marks or ".setter" in marks or _overrides(member.name, node, classes):
+                continue
+            yield f"{node.name}.{member.name}", member.lineno
+
+
+def documented(files: Files) -> list[str]:
+    """Every module and public name of the package has a docstring; an override inherits that of its base."""
+    classes, breaches = _classes(files), []
+    for file in _package(files):
+        if not ast.get_docstring(file.tree):
+            breaches.append(f"{file.path}: the module has no docstring")
+        breaches += [
+            f"{file.path}:{line}: {name} has no docstring" for name, line in _public_without_docstring(file, classes)
+        ]
+    return breaches
+
+
+def asserts_speak(files: Files) -> list[str]:
+    """No assert without a message in the package."""
+    return [
+        f"{file.path}:{node.lineno}: an assert without a message"
+        for file in _package(files)
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Assert) and node.msg is None
+    ]
+
+
+def mirror_tests(files: Files) -> list[str]:
+    """Nine modules in ten have their test at the mirrored path, and tests are at least 0.6 lines per source line."""
+    paths = {f.path for f in files}
+    modules = [f for f in _package(files) if not f.is_init]
+    lonely = []
+    for file in modules:
+        folder, _, name = file.path.removeprefix("evorl/").rpartition("/")
+        if "/".join(filter(None, ["tests", folder, f"test_{name}"])) not in paths:
+            lonely.append(file.path)
+    breaches = []
+    if len(lonely) > len(modules) / 10:
+        breaches.append(f"{len(lonely)} of {len(modules)} modules have no mirror test: {', '.join(lonely)}")
+    source = sum(f.num_lines for f in _package(files))
+    tests = sum(f.num_lines for f in files if f.path.startswith("tests/"))
+    if tests < 0.6 * source:
+        breaches.append(f"{tests} lines of tests for {source} of source, at least 0.6 each")
+    return breaches
+
+
+RULES: tuple[Rule, ...] = (
+    layers,
+    algorithms_stand_alone,
+    libraries_at_home,
+    devices_in_one_place,
+    modern_jax,
+    no_pickle,
+    file_sizes,
+    function_sizes,
+    plain_names,
+    class_depth,
+    documented,
+    asserts_speak,
+    mirror_tests,
+)
+
+# Spelt in parts, so that this file keeps its own rule.
+_HOSTS = ["pypi" + ".org", "python" + "hosted", "ana" + "conda.org", "--index" + "-url", "--find" + "-links"]
+_MACHINE_PATH = re.compile(r"(?<![\w.~}/-])/(?:work|root|home|tmp|opt|mnt|Users)/\w")
+
+
+def portable_text(path: str, text: str) -> list[str]:
+    """No tracked file names a package registry's host or a folder of somebody's machine."""
+    breaches = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        breaches += [f"{path}:{number}: names the package host {host}" for host in _HOSTS if host in line]
+        if _MACHINE_PATH.search(line):
+            breaches.append(f"{path}:{number}: names a folder of one machine: {line.strip()[:80]}")
+    return breaches

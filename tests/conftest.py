@@ -1,0 +1,30 @@
+"""Set up JAX for the tests, before anything imports it: CPU, four virtual devices, a compilation cache of our own."""
+
+from __future__ import annotations
+
+import os
+
+# Children started by tests (the command line, mostly) inherit what stands in the environment.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import jax
+import pytest
+
+NUM_DEVICES = 4
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise.
+
+    Compiled programs are kept under ``.pytest_cache`` of this checkout, shared by all test processes: the second run is
+    faster, and the user's own cache is neither read nor written. ``EVORL_TEST_CACHE=off`` runs without it.
+    """
+    jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
+    cache = getattr(config, "cache", None)
+    if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
+        folder = str(cache.mkdir(f"jax-{jax.__version__}"))
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
