@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
         nearest = difflib.get_close_matches(key, [str(name) for name in obs], n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ValueError(f"the observation has no entry {key!r}.{hint} There are: {', '.join(sorted(map(str, obs)))}.")
-    return dict(obs)[key]
+    entries: Mapping[Any, Observation] = obs
+    return entries[key]
 
 
 def as_float(x: jax.typing.ArrayLike) -> jax.Array:

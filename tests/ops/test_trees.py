@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ops.trees import flatten_leading_axes, num_rows, split_leading_axis, tree_where
+
+
+def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:
+    mask = jnp.array([True, False])
+    ones = {"a": jnp.ones((2, 3)), "b": jnp.ones(2, jnp.uint8), "key": jax.random.split(jax.random.key(0), 2)}
+    zeros = {"a": jnp.zeros((2, 3)), "b": jnp.zeros(2, jnp.uint8), "key": jax.random.split(jax.random.key(1), 2)}
+    result = tree_where(mask, ones, zeros)
+    np.testing.assert_array_equal(result["a"], [[1, 1, 1], [0, 0, 0]])
+    assert result["b"].dtype == jnp.uint8
+    np.testing.assert_array_equal(jax.random.key_data(result["key"][0]), jax.random.key_data(ones["key"][0]))
+    np.testing.assert_array_equal(jax.random.key_data(result["key"][1]), jax.random.key_data(zeros["key"][1]))
+
+
+def test_tree_where_with_a_scalar_chooses_the_whole_tree() -> None:
+    np.testing.assert_array_equal(tree_where(jnp.array(True), jnp.ones(3), jnp.zeros(3)), 1.0)
+    assert tree_where(False, 1.0, 2.0) == 2.0
+
+
+def test_axes_are_joined_and_split() -> None:
+    tree = {"a": jnp.arange(24).reshape(2, 3, 4), "b": jnp.arange(6).reshape(2, 3)}
+    flat = flatten_leading_axes(tree)
+    assert jax.tree.map(jnp.shape, flat) == {"a": (6, 4), "b": (6,)}
+    assert num_rows(flat) == 6
+    for sizes in ((2, 3), (2, -1), (-1, 3)):
+        jax.tree.map(np.testing.assert_array_equal, split_leading_axis(flat, *sizes), tree)
+
+
+def test_impossible_requests_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="6 rows cannot be split into"):
+        split_leading_axis(jnp.zeros(6), 4, -1)
+    with pytest.raises(ValueError, match="6 rows cannot be split into"):
+        split_leading_axis(jnp.zeros(6), 2, 2)
+    with pytest.raises(ValueError, match="without leaves"):
+        num_rows({})
