@@ -1,0 +1,51 @@
+"""The recorders of an ordinary run, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.jsonl_recorder import JsonlRecorder
+from evorl.recorders.learning_curve import LearningCurveRecorder
+from evorl.recorders.log import LogRecorder
+from evorl.recorders.progress import ProgressRecorder
+from evorl.recorders.recorder import BaseRecorder, RecorderGroup
+from evorl.recorders.tensorboard import TensorBoardRecorder
+from evorl.recorders.wandb import WandbRecorder
+from evorl.run_folder import RunFolder
+
+
+def make_recorder(
+    folder: RunFolder,
+    *,
+    progress: bool = True,
+    live: bool | None = None,
+    tensorboard: bool = True,
+    learning_curve: bool = True,
+    wandb: Mapping[str, Any] | None = None,
+) -> RecorderGroup:
+    """Everything a run folder holds, and the screen.
+
+    Args:
+        folder: the run folder.
+        progress: show progress on the screen.
+        live: a live panel (``True``), plain lines (``False``), or what fits the output (``None``).
+        tensorboard: write TensorBoard events.
+        learning_curve: draw the learning curve at the end.
+        wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` for no Weights & Biases.
+    """
+    recorders: list[BaseRecorder] = [
+        LogRecorder(folder.log),
+        CsvRecorder(folder.metrics_csv),
+        JsonlRecorder(folder.metrics_jsonl),
+    ]
+    if tensorboard:
+        recorders.append(TensorBoardRecorder(folder.tensorboard))
+    if wandb is not None:
+        recorders.append(WandbRecorder(folder.path, **wandb))
+    if learning_curve:
+        recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
+    if progress:
+        recorders.append(ProgressRecorder(live))
+    return RecorderGroup(recorders)

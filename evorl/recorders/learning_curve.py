@@ -1,0 +1,155 @@
+"""The learning curve as a picture, drawn from ``metrics.csv`` when the run ends."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evorl.recorders.recorder import BaseRecorder, Plan
+from evorl.recorders.run_status import EVALUATION, TRAINING
+from evorl.run_folder import writing_to
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curves = dict[str, tuple[list[float], list[float]]]
+_GREEN, _BLUE, _GREY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
+_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
+MAX_SMALL = 6
+
+
+class LearningCurveRecorder(BaseRecorder):
+    """Draws the picture at the end, also of a run that was stopped.
+
+    Args:
+        metrics_csv: the file to read, of a ``CsvRecorder`` that closes before this one.
+        picture: the PNG to write.
+    """
+
+    def __init__(self, metrics_csv: Path | str, picture: Path | str) -> None:
+        self.metrics_csv, self.picture = Path(metrics_csv), Path(picture)
+        self._name: str | None = None
+
+    def start(self, plan: Plan) -> None:
+        self._name = plan.name
+
+    def close(self) -> None:
+        if self._name is not None and self.metrics_csv.exists():
+            draw_learning_curve(self.metrics_csv, self.picture, self._name)
+            self._name = None
+
+
+def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str = "") -> bool:
+    """Draw returns over environment steps, and the learner's own metrics small below.
+
+    The evaluation return has its standard deviation over episodes as a band, the training return a thin line.
+
+    Returns:
+        Whether there was anything to draw.
+
+    Raises:
+        RunFolderError: the picture cannot be written.
+    """
+    curves = read_curves(metrics_csv)
+    small = sorted(
+        (name for name in curves if name.startswith("train/") and name not in _NO_LOSS),
+        key=lambda name: "loss" not in name,
+    )[:MAX_SMALL]
+    has_returns = EVALUATION in curves or TRAINING in curves
+    if not has_returns and not small:
+        return False
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = -(-len(small) // 3)
+    height = 4.4 + 1.6 * rows
+    figure = Figure(figsize=(8.0, height), dpi=130, facecolor="white")
+    FigureCanvasAgg(figure)
+    # Margins by hand: matplotlib's own layout would draw everything twice.
+    top, bottom = 1 - 0.35 / height, (0.3 if rows else 0.55) / height
+    floor = bottom + (1.6 * rows + 0.2) / height if rows else bottom
+    upper = figure.add_gridspec(1, 1, left=0.09, right=0.93, top=top, bottom=floor)
+    _draw_returns(figure.add_subplot(upper[0]), curves, title)
+    if rows:
+        lower = figure.add_gridspec(
+            rows, 3, left=0.09, right=0.93, top=floor - 0.8 / height, bottom=bottom, wspace=0.34, hspace=0.65
+        )
+    for i, name in enumerate(small):
+        axes = figure.add_subplot(lower[i // 3, i % 3])  # pyright: ignore[reportPossiblyUnboundVariable]
+        _draw_small(axes, name.removeprefix("train/"), *curves[name])
+    with writing_to(Path(picture).parent):
+        figure.savefig(picture, format="png")
+    return True
+
+
+def read_curves(metrics_csv: Path | str) -> Curves:
+    """For every column its finite values and their environment steps, ``name -> (steps, values)``."""
+    curves: Curves = {}
+    with open(metrics_csv, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            for name, text in row.items():
+                if text and name not in ("iterations", "timesteps") and math.isfinite(float(text)):
+                    steps, values = curves.setdefault(name, ([], []))
+                    steps.append(float(row["timesteps"]))
+                    values.append(float(text))
+    return curves
+
+
+def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
+    if TRAINING in curves:
+        axes.plot(*curves[TRAINING], color=_BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
+    if EVALUATION in curves:
+        steps, means = curves[EVALUATION]
+        spreads = dict(zip(*curves.get(f"{EVALUATION}_std", ([], [])), strict=True))
+        low = [mean - spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
+        high = [mean + spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
+        if spreads:
+            axes.fill_between(steps, low, high, color=_GREEN, alpha=0.16, linewidth=0, label="± standard deviation")
+        marker = "o" if len(steps) <= 40 else None
+        axes.plot(steps, means, color=_GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
+        _label_last(axes, steps[-1], means[-1])
+    _tidy(axes)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
+    axes.set_xlabel("environment steps", fontsize=9, color=_GREY)
+    axes.set_ylabel("episode return", fontsize=9, color=_GREY)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=_GREY)
+
+
+def _label_last(axes: Axes, step: float, mean: float) -> None:
+    axes.annotate(
+        f"{mean:,.1f}", (step, mean), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
+        color=_GREEN, fontweight="bold", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) -> None:
+    axes.plot(steps, values, color=_GREY, linewidth=1.0, marker="." if len(steps) == 1 else None)
+    _tidy(axes)
+    axes.set_title(name.replace("_", " "), loc="left", fontsize=8, color="#222222")
+    axes.tick_params(labelsize=6.5)
+    axes.locator_params(nbins=4)
+
+
+def _tidy(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#c8ced6")
+    axes.tick_params(colors=_GREY, labelsize=8, length=3)
+    axes.grid(axis="y", color="#e6e9ee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_steps(x)))
+
+
+def format_steps(steps: float) -> str:
+    """A number of steps as it stands on an axis: ``500``, ``50k``, ``1.5M``."""
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:.4g}{unit}"
+    return f"{steps:.4g}"

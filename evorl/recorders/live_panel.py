@@ -1,0 +1,145 @@
+"""Progress as a live panel, for terminals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from evorl.recorders.recorder import BaseRecorder, Plan, Row
+from evorl.recorders.run_status import (
+    EVALUATION,
+    TRAINING,
+    RunStatus,
+    format_duration,
+    format_number,
+    format_return,
+    losses,
+    sparkline,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+SECONDS_BETWEEN_FRAMES = 0.2
+SHARE_OF_TIME = 0.01  # a frame is put off until drawing has cost no more than this
+MAX_LOSSES = 9
+
+
+class LivePanel(BaseRecorder):
+    """A panel that is redrawn in place; messages scroll by above it, and the last frame stays.
+
+    It is drawn by the thread that trains, when that says so, and so seldom that it costs less than one percent.
+
+    Args:
+        console: where to draw; standard output when ``None``.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._console = console
+        self._clock = clock
+        self._live: Any = None
+        self._status: RunStatus | None = None
+        self._next_frame = 0.0
+
+    def start(self, plan: Plan) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._status = RunStatus(plan, self._clock)
+        self._console = self._console or Console()
+        self._live = Live(self._panel(), console=self._console, auto_refresh=False, redirect_stderr=True)
+        self._live.start(refresh=True)
+
+    def write(self, row: Row) -> None:
+        if self._status is not None:
+            self._status.take_row(row)
+            self._draw(force=any(name.startswith("eval/") for name in row))
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        if self._status is not None:
+            self._status.advance(timesteps, steps_per_second, latest)
+            self._draw()
+
+    def message(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text, highlight=False, markup=False)
+        else:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.update(self._panel(), refresh=True)
+            live.stop()
+
+    def _draw(self, force: bool = False) -> None:
+        start = self._clock()
+        if self._live is None or (start < self._next_frame and not force):
+            return
+        self._live.update(self._panel(), refresh=True)
+        end = self._clock()
+        self._next_frame = end + max(SECONDS_BETWEEN_FRAMES, (end - start) / SHARE_OF_TIME)
+
+    def _panel(self) -> RenderableType:
+        from rich import box
+        from rich.console import Group
+        from rich.panel import Panel
+
+        assert self._status is not None, "start() makes the status"
+        parts = [*_bar(self._status), *_returns(self._status), *_losses(self._status)]
+        return Panel(
+            Group(*parts), title=f"[bold]{self._status.plan.name}", title_align="left", width=84, box=box.ROUNDED
+        )
+
+
+def _bar(status: RunStatus) -> list[RenderableType]:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right")
+    grid.add_row(ProgressBar(total=1.0, completed=status.fraction), f"[bold]{status.fraction:.0%}")
+    left = "done" if status.fraction >= 1 else f"{format_duration(status.seconds_left)} left"
+    speed = f"{status.steps_per_second:,.0f}" if status.steps_per_second else "-"
+    counts = f"[bold]{status.timesteps:,}[/] of {status.plan.total_timesteps:,} steps"
+    return [grid, Text.from_markup(f"{counts}   [bold]{speed}[/] steps/s   [bold]{left}[/]")]
+
+
+def _returns(status: RunStatus) -> list[RenderableType]:
+    from rich.table import Table
+
+    row = status.latest
+    if EVALUATION not in row and TRAINING not in row:
+        return []
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_row("", "", "")
+    if EVALUATION in row:
+        grid.add_row("evaluation return", f"[bold green]{format_return(row, EVALUATION)}", _history(status))
+    if TRAINING in row:
+        length = row.get("train/episode_length")
+        length = f"[dim]length {length:,.0f}" if length is not None else ""
+        grid.add_row("training return", f"[bold]{format_return(row, TRAINING)}", length)
+    return [grid]
+
+
+def _history(status: RunStatus) -> str:
+    best = f" [dim]best {max(status.evaluations):,.1f}" if len(status.evaluations) > 1 else ""
+    return f"[green]{sparkline(status.evaluations, 24)}[/]{best}"
+
+
+def _losses(status: RunStatus) -> list[RenderableType]:
+    from rich.table import Table
+
+    found = losses(status.latest)[:MAX_LOSSES]
+    if not found:
+        return []
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_row("")
+    for i in range(0, len(found), 3):
+        cells = [cell for name, value in found[i : i + 3] for cell in (f"[dim]{name}", format_number(value))]
+        grid.add_row(*cells)
+    return [grid]

@@ -1,0 +1,58 @@
+"""``run.log``: what was said during the run, and the evaluations, with times."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from evorl.recorders.recorder import BaseRecorder, Plan, Row
+from evorl.recorders.run_status import describe_metrics
+from evorl.run_folder import writing_to
+
+
+class _StrictFileHandler(logging.FileHandler):
+    """A file handler whose failures are raised instead of printed."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise  # logging calls this while it handles the error
+
+
+class LogRecorder(BaseRecorder):
+    """Messages, the start, evaluations and the end, a line each. A resumed run writes on in the same file.
+
+    Raises:
+        RunFolderError: the disk is full or read-only.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._logger: logging.Logger | None = None
+
+    def start(self, plan: Plan) -> None:
+        resumed = f", resumed at {plan.first_timesteps:,}" if plan.first_timesteps else ""
+        self.message(f"{plan.name}: {plan.total_timesteps:,} environment steps{resumed}.")
+
+    def write(self, row: Row) -> None:
+        if any(name.startswith("eval/") for name in row):
+            self.message(f"{row.get('timesteps', 0):,} steps: {describe_metrics(row)}")
+
+    def message(self, text: str) -> None:
+        with writing_to(self.path.parent):
+            if self._logger is None:
+                self._logger = self._open()
+            self._logger.info(text)
+
+    def close(self) -> None:
+        logger, self._logger = self._logger, None
+        for handler in logger.handlers if logger else ():
+            with writing_to(self.path.parent):
+                handler.close()
+
+    def _open(self) -> logging.Logger:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # A logger of its own, outside the tree of named ones: nothing that others configure reaches it.
+        logger = logging.Logger("evorl.run", logging.INFO)
+        handler = _StrictFileHandler(self.path, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S"))
+        logger.addHandler(handler)
+        return logger

@@ -1,0 +1,71 @@
+"""Progress as plain lines, for logs and pipes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from evorl.recorders.recorder import BaseRecorder, Plan, Row
+from evorl.recorders.run_status import RunStatus, describe_metrics, format_duration
+
+SECONDS_BETWEEN_LINES = 2.0
+LONGEST_SILENCE = 60.0
+FRACTION_BETWEEN_LINES = 0.05
+
+
+class PlainLines(BaseRecorder):
+    """A line for every evaluation and message, and now and then one on the progress.
+
+    Args:
+        stream: where the lines go; standard output when ``None``.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._status: RunStatus | None = None
+        self._last_time = -math.inf
+        self._last_fraction = -math.inf
+        self._evaluated_at: int | None = None
+
+    def start(self, plan: Plan) -> None:
+        self._status = RunStatus(plan, self._clock)
+        from_where = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
+        self._print(f"{plan.name}: {plan.total_timesteps:,} environment steps{from_where}")
+
+    def write(self, row: Row) -> None:
+        if self._status is None:
+            return
+        self._status.take_row(row)
+        if any(name.startswith("eval/") for name in row):
+            self._evaluated_at = self._status.timesteps
+            self._line(describe_metrics(row))
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        if self._status is None:
+            return
+        self._status.advance(timesteps, steps_per_second, latest)
+        silence = self._clock() - self._last_time
+        is_due = self._status.fraction - self._last_fraction >= FRACTION_BETWEEN_LINES or silence >= LONGEST_SILENCE
+        if is_due and silence >= SECONDS_BETWEEN_LINES and timesteps != self._evaluated_at:
+            fresh = {name: value for name, value in self._status.latest.items() if not name.startswith("eval/")}
+            self._line(describe_metrics(fresh))
+
+    def message(self, text: str) -> None:
+        self._print(text)
+
+    def _line(self, metrics: str) -> None:
+        assert self._status is not None, "start() makes the status"
+        status = self._status
+        total = f"{status.plan.total_timesteps:,}"
+        speed = f"  {status.steps_per_second:,.0f} steps/s" if status.steps_per_second else ""
+        left = f"  {format_duration(status.seconds_left)} left" if status.fraction < 1 else ""
+        self._print(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}  {metrics}")
+        self._last_time, self._last_fraction = self._clock(), status.fraction
+
+    def _print(self, text: str) -> None:
+        print(text.rstrip(), file=self._stream or sys.stdout, flush=True)

@@ -1,0 +1,91 @@
+"""A text file of one row per line, that survives kills and is never truncated by a resume."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from evorl.run_folder import writing_to
+
+
+class RowFile:
+    """Lines appended one by one, each handed to the system when written.
+
+    A kill can tear the last line only; such a rest is dropped when the file is opened again.
+
+    Raises:
+        RunFolderError: the disk is full or read-only, in one sentence.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._file: IO[str] | None = None
+
+    def lines(self) -> list[str]:
+        """The complete lines, without their ends; none when there is no file."""
+        if not self.path.exists():
+            return []
+        with open(self.path, encoding="utf-8", newline="\n") as file:
+            return file.read().split("\n")[:-1]
+
+    def open(self) -> None:
+        """Get ready to append."""
+        with writing_to(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.exists() and not self._ends_with_newline():
+                self.replace(self.lines())
+            self._file = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 (stays open)
+
+    def append(self, line: str) -> None:
+        """Add one line."""
+        if self._file is None:
+            self.open()
+        assert self._file is not None, "open() sets the file"
+        with writing_to(self.path.parent):
+            self._file.write(line + "\n")
+            self._file.flush()
+
+    def replace(self, lines: Iterable[str]) -> None:
+        """Put other lines in the place of all; a kill leaves either the old file or the new one."""
+        was_open = self._file is not None
+        self.close()
+        written = self.path.with_name(self.path.name + ".new")
+        with writing_to(self.path.parent):
+            with open(written, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(line + "\n" for line in lines)
+            os.replace(written, self.path)
+        if was_open:
+            self.open()
+
+    def close(self) -> None:
+        """Close the file; it opens again when it is needed."""
+        file, self._file = self._file, None
+        if file is not None:
+            with writing_to(self.path.parent):
+                file.close()
+
+    def _ends_with_newline(self) -> bool:
+        with open(self.path, "rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+def as_number(name: str, value: Any) -> int | float:
+    """A row's value as a Python number.
+
+    Raises:
+        TypeError: it is no single number.
+    """
+    if type(value) in (int, float):
+        return value
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        return int(number) if isinstance(number, bool | int) else float(number)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"rows hold numbers, but {name!r} is {value!r} ({type(value).__name__}): reduce it first."
+        ) from error

@@ -1,0 +1,118 @@
+"""Where a run stands, and how numbers read on a screen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable
+
+from evorl.recorders.recorder import Plan, Row
+
+EVALUATION = "eval/episode_return"
+TRAINING = "train/episode_return"
+_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class RunStatus:
+    """Progress, speed, time left and the latest metrics of a run.
+
+    Attributes:
+        plan: what the run sets out to do.
+        timesteps: environment steps taken, for each seed.
+        steps_per_second: over all seeds.
+        latest: the latest value of every metric.
+        evaluations: every evaluation return so far.
+    """
+
+    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+        self.plan = plan
+        self.timesteps = plan.first_timesteps
+        self.steps_per_second = 0.0
+        self.latest: dict[str, float | int] = {}
+        self.evaluations: list[float] = []
+        self._clock = clock
+        self._measured_from: tuple[float, int] | None = None  # seconds and timesteps at the first sign of life
+
+    def advance(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        """Take in a sign of life."""
+        self.timesteps = timesteps
+        self.steps_per_second = steps_per_second
+        self.latest.update(latest)
+        if self._measured_from is None:
+            self._measured_from = (self._clock(), timesteps)
+
+    def take_row(self, row: Row) -> None:
+        """Take in a row of metrics."""
+        self.latest.update(row)
+        self.timesteps = int(row.get("timesteps", self.timesteps))
+        if EVALUATION in row:
+            self.evaluations.append(float(row[EVALUATION]))
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is done, from 0 to 1."""
+        return min(1.0, self.timesteps / self.plan.total_timesteps) if self.plan.total_timesteps else 1.0
+
+    @property
+    def seconds_left(self) -> float:
+        """The time left at the pace so far, evaluations and all; NaN when there is no telling yet."""
+        left = self.plan.total_timesteps - self.timesteps
+        if self._measured_from is not None:
+            seconds, steps = self._clock() - self._measured_from[0], self.timesteps - self._measured_from[1]
+            if seconds >= 1.0 and steps > 0:
+                return left * seconds / steps
+        pace = self.steps_per_second / getattr(self.plan, "num_seeds", 1)
+        return left / pace if pace > 0 and math.isfinite(pace) else math.nan
+
+
+def describe_metrics(row: Row, num_losses: int = 4) -> str:
+    """A phrase on the returns and losses in a row."""
+    parts = []
+    if EVALUATION in row:
+        parts.append(f"evaluation return {format_return(row, EVALUATION)}")
+    if TRAINING in row:
+        parts.append(f"training return {format_return(row, TRAINING)}")
+    parts += [f"{name} {format_number(value)}" for name, value in losses(row)[:num_losses]]
+    return "  ".join(parts)
+
+
+def losses(row: Row) -> list[tuple[str, float]]:
+    """Names and values of what the learner reports, losses first."""
+    found = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
+    return sorted([(name.removeprefix("train/"), v) for name, v in found], key=lambda item: "loss" not in item[0])
+
+
+def format_return(row: Row, name: str) -> str:
+    """A return, with its standard deviation where the row has it."""
+    spread = f" ± {row[name + '_std']:,.1f}" if f"{name}_std" in row else ""
+    return f"{row[name]:,.1f}{spread}"
+
+
+def format_number(value: float) -> str:
+    """Four digits, whatever the size."""
+    return f"{value:.4g}"
+
+
+def format_duration(seconds: float) -> str:
+    """``h:mm:ss``, or ``-:--:--`` when it is not known."""
+    if not math.isfinite(seconds):
+        return "-:--:--"
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def sparkline(values: list[float], width: int = 40) -> str:
+    """A curve of at most ``width`` characters; values that are not finite are blanks."""
+    if len(values) > width:  # the mean of equal parts, so that the whole history stays in view
+        edges = [i * len(values) // width for i in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+    finite = [v for v in values if math.isfinite(v)]
+    if not finite:
+        return ""
+    low, span = min(finite), max(finite) - min(finite)
+    top = len(_BARS) - 1
+    return "".join(
+        _BARS[round((v - low) / span * top) if span else top // 2] if math.isfinite(v) else " " for v in values
+    )

@@ -1,0 +1,74 @@
+"""Weights & Biases, an optional extra: ``pip install "evorl[wandb]"`` from this repository."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.recorders.recorder import BaseRecorder, Plan, Row
+from evorl.recorders.row_file import as_number
+from evorl.run_folder import writing_to
+
+
+class WandbRecorder(BaseRecorder):
+    """Sends rows to Weights & Biases, or stores them for a later ``wandb sync``. A resumed run goes on as the same one.
+
+    Args:
+        folder: the run folder; ``wandb/`` below it holds the data and the run's id.
+        project: name of the project.
+        name: name of the run; by default the folder's.
+        config: the composed config, as plain data.
+        mode: ``offline`` (no account, no network), ``online`` or ``disabled``.
+
+    Raises:
+        ImportError: at the start, when wandb is not installed.
+        ValueError: an unknown mode.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        project: str = "evorl",
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        mode: str = "offline",
+    ) -> None:
+        if mode not in ("offline", "online", "disabled"):
+            raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
+        self.folder = Path(folder)
+        self._settings = {"project": project, "name": name or self.folder.name, "config": dict(config or {})}
+        self._mode = mode
+        self._run: Any = None
+
+    def start(self, plan: Plan) -> None:
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError(
+                "Recording to Weights & Biases needs the package wandb: pip install wandb, or turn it off. "
+                "Metrics are in metrics.csv and TensorBoard without it."
+            ) from error
+        with writing_to(self.folder):
+            self._run = wandb.init(
+                dir=str(self.folder), id=self._run_id(wandb), resume="allow", mode=self._mode, **self._settings
+            )
+        # Rows carry their own axis: wandb's step cannot go back, as a resume from an earlier checkpoint does.
+        self._run.define_metric("timesteps")
+        self._run.define_metric("*", step_metric="timesteps")
+
+    def write(self, row: Row) -> None:
+        if self._run is not None:
+            self._run.log({name: as_number(name, value) for name, value in row.items()})
+
+    def close(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.finish()
+
+    def _run_id(self, wandb: Any) -> str:
+        stored = self.folder / "wandb" / "run_id.txt"
+        if not stored.exists():
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            stored.write_text(wandb.util.generate_id(), encoding="utf-8")
+        return stored.read_text(encoding="utf-8").strip()
