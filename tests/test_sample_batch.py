@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.sample_batch import Episode, PaddedBatch, SampleBatch, masked_mean, pad_sequences, valid_mask
+from evorl.types import PyTreeDict
+
+T, B = 4, 2
+
+
+def _batch() -> SampleBatch:
+    rewards = jnp.arange(float(T * B)).reshape(T, B)
+    dones = jnp.array([[0, 0], [1, 0], [0, 0], [1, 0]], jnp.float32)
+    obs = {"position": jnp.zeros((T, B, 3)), "pixels": jnp.zeros((T, B, 5, 5), jnp.uint8)}
+    return SampleBatch(obs=obs, rewards=rewards, dones=dones, extras=PyTreeDict(steps=jnp.ones((T, B))))
+
+
+def test_fields_are_optional_and_do_not_count_as_leaves() -> None:
+    batch = SampleBatch(obs=jnp.ones((3, 4)))
+    assert batch.actions is None
+    assert len(jax.tree.leaves(batch)) == 1
+    assert len(batch) == 3
+    assert len(SampleBatch()) == 0
+
+
+def test_rows_are_indexed_in_every_leaf() -> None:
+    batch = _batch()
+    assert batch[1:3].obs["pixels"].shape == (2, B, 5, 5)
+    assert batch[-1, 0].extras.steps.shape == ()
+    np.testing.assert_array_equal(batch[jnp.array([3, 0])].rewards[:, 0], [6.0, 0.0])
+    with pytest.raises(TypeError):
+        iter(batch)
+
+
+def test_flatten_joins_time_and_environments() -> None:
+    flat = jax.jit(lambda b: b.flatten())(_batch())
+    assert flat.obs["pixels"].shape == (T * B, 5, 5)
+    np.testing.assert_array_equal(flat.rewards, np.arange(T * B))
+    assert flat.next_obs is None
+
+
+def test_valid_mask_ends_with_the_first_done() -> None:
+    expected = np.array([[1, 1], [1, 1], [0, 1], [0, 1]], bool)
+    np.testing.assert_array_equal(valid_mask(_batch().dones), expected)
+    np.testing.assert_array_equal(valid_mask(_batch().dones.astype(bool)), expected)
+
+
+def test_episode_sums_up_to_its_end() -> None:
+    episode = Episode(_batch())
+    np.testing.assert_array_equal(episode.length, [2, 4])
+    np.testing.assert_array_equal(episode.episode_return, [0 + 2, 1 + 3 + 5 + 7])
+    with pytest.raises(ValueError, match="no 'dones'"):
+        _ = Episode(SampleBatch(rewards=jnp.ones(3))).valid_mask
+    with pytest.raises(ValueError, match="no 'rewards'"):
+        _ = Episode(SampleBatch(dones=jnp.ones(3))).episode_return
+
+
+def test_sequences_are_padded_with_zeros() -> None:
+    sequences = [SampleBatch(rewards=jnp.ones(n), obs=jnp.ones((n, 2))) for n in (1, 3)]
+    padded = pad_sequences(sequences, length=4)
+    assert isinstance(padded, PaddedBatch)
+    np.testing.assert_array_equal(padded.mask, [[1, 0, 0, 0], [1, 1, 1, 0]])
+    np.testing.assert_array_equal(padded.data.rewards, padded.mask.astype(float))
+    assert padded.data.obs.shape == (2, 4, 2)
+    assert pad_sequences(sequences).mask.shape == (2, 3)
+    with pytest.raises(ValueError, match="3 steps does not fit into length 2"):
+        pad_sequences(sequences, length=2)
+    with pytest.raises(ValueError, match="empty list"):
+        pad_sequences([])
+
+
+def test_masked_mean_ignores_what_is_masked() -> None:
+    values, mask = jnp.array([1.0, jnp.nan, 3.0]), jnp.array([True, False, True])
+    assert masked_mean(values, mask) == 2.0
+    assert masked_mean(values, jnp.zeros(3, bool)) == 0.0
+    assert masked_mean(jnp.array([1.0, 2.0])) == 1.5
