@@ -75,6 +75,12 @@ class RunCheckpointer:
         scored = [(score, step) for step, score in scores.items() if score is not None]
         return max(scored)[1] if scored else None
 
+    @property
+    def best_score(self) -> float | None:
+        """The evaluation score of the best checkpoint; ``None`` when none was scored."""
+        best = self.best_step
+        return None if best is None else _score(self.folder / str(best))
+
     def warm_up(self) -> None:
         """Import Orbax in the background, so that the first save need not wait for that (0.3 s)."""
         threading.Thread(target=_import_orbax, name="import-orbax", daemon=True).start()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 Node = TypeVar("Node", bound=PyTreeNode)
 
 # Keys of a run's config that concern the run, not the workflow.
-RUN_KEYS = frozenset({"algorithm", "workflow", "seed", "resume", "run", "runs_folder", "recorders", "checkpoints_kept"})
+RUN_KEYS = frozenset(
+    {"workflow", "seed", "resume", "run", "runs_folder", "recorders", "checkpoints_kept", "compilation_cache"}
+)
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk"})
 

@@ -1,0 +1,86 @@
+"""Errors of the command line: one clear sentence, the nearest valid name, a non-zero exit."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
+
+
+@contextmanager
+def errors_in_words(config_folder: Path) -> Iterator[None]:
+    """Print an expected error as a sentence and exit with status 1.
+
+    With the environment variable ``EVORL_TRACEBACK`` set the traceback is shown too.
+    """
+    try:
+        yield
+    except (ValueError, ArithmeticError, OSError) as error:
+        _exit(error, str(error))
+    except Exception as error:
+        if not type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
+            raise
+        _exit(error, _config_error_in_words(error, config_folder))
+
+
+def _exit(error: Exception, text: str) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        raise error
+    print(f"Error: {text}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _config_error_in_words(error: Exception, config_folder: Path) -> str:
+    """Hydra's complaint as one sentence, with the nearest name that exists."""
+    text = str(error)
+    missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
+    if missing:
+        group, name = missing.groups()
+        folder = config_folder / group
+        options = [str(file.relative_to(folder).with_suffix("")) for file in sorted(folder.rglob("*.yaml"))]
+        return f"There is no {group} {name!r}.{nearest(name, options, folded=True)}"
+    key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
+    if key:
+        name = key.group(1)
+        return f"There is no config key {name!r}.{nearest(name, known_keys(config_folder))}"
+    return " ".join(text.split())
+
+
+def known_keys(config_folder: Path) -> list[str]:
+    """Every key of every config file, dotted."""
+    from omegaconf import OmegaConf
+
+    keys: set[str] = set()
+    for file in config_folder.rglob("*.yaml"):
+        config = OmegaConf.to_container(OmegaConf.load(file))
+        if isinstance(config, dict):
+            config.pop("defaults", None)
+            config.pop("hydra", None)
+            prefix = "env." if file.relative_to(config_folder).parts[0] == "env" else ""
+            keys.update(prefix + key for key in _dotted(config))
+    return sorted(keys)
+
+
+def _dotted(config: dict, prefix: str = "") -> Iterator[str]:
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")
+
+
+def nearest(name: str, valid: Iterable[str], folded: bool = False) -> str:
+    """`` Did you mean ...?`` for the nearest valid name, or the list of all if none is near."""
+    valid = list(valid)
+    by_name = {option.lower(): option for option in valid} if folded else {option: option for option in valid}
+    near = difflib.get_close_matches(name.lower() if folded else name, by_name, n=1)
+    if not near:  # the last part alone may be misplaced: hidden_sizes for agent.network.hidden_sizes
+        last = [option for option in valid if option.rpartition(".")[2] == name.rpartition(".")[2]]
+        near = last[:1]
+        return f" Did you mean {last[0]!r}?" if last else f" There are: {', '.join(valid)}."
+    return f" Did you mean {by_name[near[0]]!r}?"

@@ -1,0 +1,38 @@
+"""What has to be settled before JAX starts: devices on a CPU, and the cache of compiled programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def prepare_runtime(devices: str | int = "auto", compilation_cache: bool | str = True) -> None:
+    """Set JAX up for a run; call it before anything is computed.
+
+    On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
+    environments or seeds can be spread over the cores. Once JAX's backend has started, the devices stay as they are.
+
+    Args:
+        devices: ``"auto"`` or a number.
+        compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little;
+            ``True`` for the user's cache folder, a path for another, ``False`` for none.
+    """
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else cores
+    # The backend may run already, as in the second job of a sweep.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", wanted)
+    if compilation_cache:
+        folder = cache_folder() if compilation_cache is True else Path(compilation_cache).expanduser()
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        # By default only programs that took more than a second to compile are kept.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_folder() -> Path:
+    """The folder of compiled programs below the user's cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "evorl" / "compiled"
