@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled_when_eager, strongly_typed
+from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, strongly_typed
 from evorl.envs.naming import check_options, frozen, nearest_name, parameter_names, thawed
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.envs.stack import wrap_env
@@ -64,12 +64,12 @@ class BraxAdapter(Env):
         """``Box(-1, 1)``."""
         return self._action_space
 
-    @compiled_when_eager
+    @compiled
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
         return _env_state(strongly_typed(self.brax_env.reset(as_typed_key(key))))
 
-    @compiled_when_eager
+    @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         # brax environments write new metrics into the dict of the state they are given: give them a copy.
@@ -150,7 +150,8 @@ def _make_adapter(env_name: str, backend: str | None, env_kwargs: tuple) -> Brax
     check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"n_frames", "debug"})
     with warnings.catch_warnings(), jax.ensure_compile_time_eval():
         warnings.filterwarnings("ignore", message="Brax System, piplines")
-        return BraxAdapter(registry[env_name](backend=backend, **options), spec)
+        brax_env = registry[env_name](backend=backend, **options)
+    return BraxAdapter(brax_env, spec)
 
 
 @functools.cache

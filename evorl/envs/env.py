@@ -121,16 +121,10 @@ def strongly_typed(tree: Tree) -> Tree:
     return jax.tree.map(convert, tree)
 
 
-def compiled_when_eager(method: Callable) -> Callable:
-    """Compile a method of an environment when it is called outside any trace; inside one it is part of the caller.
+def compiled(method: Callable) -> Callable:
+    """Compile a method of an environment when it is called outside a trace; inside one it is part of the caller.
 
-    Physics run operation by operation takes minutes; equal environments share one compiled program.
+    Physics run operation by operation takes minutes. Equal environments share one compiled program, and one trace:
+    tracing a physics engine takes a second, and a program contains the same reset several times.
     """
-    compiled = jax.jit(method, static_argnums=0)
-
-    @functools.wraps(method)
-    def call(self: Any, *args: Any) -> Any:
-        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args))
-        return method(self, *args) if traced else compiled(self, *args)
-
-    return call
+    return functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled_when_eager, strongly_typed
+from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, strongly_typed
 from evorl.envs.gymnax_import import load_environment_class
 from evorl.envs.naming import check_options, frozen, nearest_name, parameter_names, thawed
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
@@ -93,7 +93,7 @@ class GymnaxAdapter(Env):
         """The ``max_steps_in_episode`` of the parameters."""
         return int(self.params.max_steps_in_episode)
 
-    @compiled_when_eager
+    @compiled
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
         key = as_typed_key(key)
@@ -103,7 +103,7 @@ class GymnaxAdapter(Env):
         zero = jnp.zeros((), jnp.bool_)
         return self._env_state(obs, state, jnp.zeros(()), zero, zero, internal)
 
-    @compiled_when_eager
+    @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         state = env_state.env_state

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled_when_eager
+from evorl.envs.env import AutoresetMode, Env, EnvState, compiled
 from evorl.envs.space import Space
 from evorl.envs.wrappers.episode import OneEpisodeWrapper
 from evorl.envs.wrappers.wrapper import positive_int
@@ -72,7 +72,7 @@ class VectorEnv(Env):
     def _identity(self) -> Any:
         return self.env, self.num_envs
 
-    @compiled_when_eager
+    @compiled
     def reset(self, key: Key) -> EnvState:
         """The starts of B episodes.
 
@@ -86,13 +86,13 @@ class VectorEnv(Env):
             return self._start(jax.vmap(jax.random.fold_in, (None, 0))(key, env_id), env_id)
         return self._start(key, jnp.arange(key.shape[0], dtype=jnp.int32))
 
-    @compiled_when_eager
+    @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """One step of every environment; ``action`` leads with axis B."""
         stepped = jax.vmap(self._step_one)(_inner_state(env_state), action)
         return self._continue(env_state, stepped)
 
-    @compiled_when_eager
+    @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
         """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay."""
         env_id = env_state._internal.env_id
