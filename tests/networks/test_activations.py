@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.networks.activations import activation_by_name, activation_names
+
+
+@pytest.mark.parametrize("name", activation_names())
+def test_every_name_is_an_elementwise_function(name: str) -> None:
+    result = activation_by_name(name)(jnp.array([-1.0, 0.5]))
+    assert result.shape == (2,)
+    assert np.isfinite(result).all()
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no activation 'Tahn'\. Did you mean 'tanh'\?"):
+        activation_by_name("Tahn")
+    with pytest.raises(ValueError, match="There are: celu"):
+        activation_by_name("zzzzzz")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.networks import CNN, MLP, EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork
+
+KEY = jax.random.key(0)
+OBS, ACTIONS = jax.random.normal(jax.random.key(1), (5, 4)), jax.random.normal(jax.random.key(2), (5, 2))
+TORSO = MLP((8, 8), "relu")
+
+
+def test_policy_starts_near_the_same_output_everywhere() -> None:
+    policy = PolicyNetwork(TORSO, 6)
+    params = jax.jit(policy.init)(KEY, OBS)
+    outputs = policy.apply(params, OBS)
+    assert outputs.shape == (5, 6)
+    assert jnp.abs(outputs).max() < 0.2
+    assert policy.apply(params, OBS[0]).shape == (6,)
+
+
+def test_policy_with_state_independent_deviation() -> None:
+    policy = PolicyNetwork(TORSO, 6, state_independent_std=True, initial_log_std=-0.5, output_scale=1.0)
+    params = jax.jit(policy.init)(KEY, OBS)
+    outputs = policy.apply(params, OBS)
+    assert params["params"]["log_std"].shape == (3,)
+    np.testing.assert_array_equal(outputs[:, 3:], -0.5)
+    assert outputs[:, :3].std(axis=0).min() > 0.0
+    with pytest.raises(ValueError, match="come in pairs, got num_outputs=5"):
+        PolicyNetwork(TORSO, 5, state_independent_std=True).init(KEY, OBS)
+
+
+def test_value_has_no_trailing_axis() -> None:
+    value = ValueNetwork(TORSO, observation_ndim=2)
+    params = jax.jit(value.init)(KEY, jnp.zeros((1, 3, 2)))
+    assert value.apply(params, jnp.zeros((7, 5, 3, 2))).shape == (7, 5)
+
+
+def test_pixels_enter_scaled_through_any_torso() -> None:
+    pixels = jax.random.randint(KEY, (2, 6, 6, 1), 0, 256).astype(jnp.uint8)
+    cnn = CNN(channels=(2,), kernel_sizes=(3,), strides=(2,), hidden_sizes=(4,))
+    for torso in (TORSO, cnn):
+        value = ValueNetwork(torso, observation_ndim=3)
+        params = jax.jit(value.init)(KEY, pixels)
+        np.testing.assert_allclose(value.apply(params, pixels), value.apply(params, pixels / 255.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_critics", [1, 2, 3])
+def test_ensemble_members_are_independent_q_networks(num_critics: int) -> None:
+    ensemble, single = EnsembleQNetwork(TORSO, num_critics), QNetwork(TORSO)
+    params = jax.jit(ensemble.init)(KEY, OBS, ACTIONS)
+    values = ensemble.apply(params, OBS, ACTIONS)
+    assert values.shape == (num_critics, 5)
+    kernels = params["params"]["members"]["torso"]["Dense_0"]["kernel"]
+    for i in range(num_critics):
+        member = jax.tree.map(lambda x, i=i: x[i], params["params"]["members"])
+        np.testing.assert_allclose(single.apply({"params": member}, OBS, ACTIONS), values[i], rtol=1e-4, atol=1e-5)
+        assert not any(np.allclose(kernels[i], kernels[j]) for j in range(i))
+
+
+def test_ensemble_of_discrete_action_values() -> None:
+    ensemble = EnsembleQNetwork(TORSO, 2, num_actions=3)
+    params = jax.jit(ensemble.init)(KEY, OBS)
+    assert ensemble.apply(params, OBS).shape == (2, 5, 3)
+    assert ensemble.apply(params, OBS.reshape(5, 1, 4)).shape == (2, 5, 1, 3)
+
+
+def test_wrong_use_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
+        QNetwork(TORSO).init(KEY, OBS)
+    with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
+        QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
+    with pytest.raises(ValueError, match="need an mlp torso"):
+        QNetwork(CNN(), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
+    with pytest.raises(ValueError, match="at least one critic"):
+        EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)
+
+
+@pytest.mark.parametrize("network", [PolicyNetwork(TORSO, 4), ValueNetwork(TORSO), EnsembleQNetwork(TORSO, 2)])
+def test_equal_networks_share_one_program(network) -> None:
+    traces = []
+
+    def init(module, key: jax.Array) -> dict:
+        traces.append(module)
+        return module.init(key, OBS, ACTIONS) if isinstance(module, EnsembleQNetwork) else module.init(key, OBS)
+
+    compiled = jax.jit(init, static_argnums=0)
+    compiled(network, KEY)
+    twin = network.clone(torso=MLP((8, 8), "relu"))
+    assert twin == network
+    compiled(twin, KEY)
+    assert len(traces) == 1
