@@ -120,7 +120,9 @@ class RunCheckpointer:
             self._prune(step)
         self.save_seconds += time.perf_counter() - start
 
-    def restore(self, template: Tree, which: str | int = "latest") -> tuple[Tree, dict[str, Any]]:
+    def restore(
+        self, template: Tree, which: str | int = "latest", partial: bool = False
+    ) -> tuple[Tree, dict[str, Any]]:
         """A saved state and the progress saved with it.
 
         Args:
@@ -128,12 +130,16 @@ class RunCheckpointer:
                 Leaves that carry a sharding are placed so; the others come as NumPy arrays, and PRNG keys on the
                 default device. The number of devices may differ from that of the saving run.
             which: ``"latest"``, ``"best"`` or an iteration.
+            partial: read the template's leaves only, whatever else was saved: an agent without its replay, say.
 
         Raises:
             CheckpointError: there is no such checkpoint, it is damaged, or of another structure.
         """
         path = self.folder / str(self._resolve(which))
         saved, wanted = _read_structure(path), describe_structure(template)
+        if partial:
+            paths = {spec.path for spec in wanted}
+            saved = [spec for spec in saved if spec.path in paths]
         difference = explain_difference(saved, wanted)
         if difference:
             raise CheckpointError(
@@ -240,9 +246,10 @@ def _read_arrays(path: Path, wanted: list[LeafSpec], templates: list[Any]) -> di
             restore_args[spec.path] = ocp.ArrayRestoreArgs(sharding=sharding)
     try:
         with _quiet():
-            return dict(
-                _array_store(ocp).restore(path / "state", args=ocp.args.PyTreeRestore(restore_args=restore_args))
+            wanted_only = ocp.args.PyTreeRestore(
+                item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
             )
+            return dict(_array_store(ocp).restore(path / "state", args=wanted_only))
     except Exception as error:  # the array store raises errors of every kind on damaged files
         raise _damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
 
@@ -289,7 +296,7 @@ def _quiet() -> Iterator[None]:
     """Keep Orbax's remarks on its inner life from the screen."""
     logger = logging.getLogger("absl")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)  # what fails is raised, too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

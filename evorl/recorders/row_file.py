@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,8 +45,12 @@ class RowFile:
             self.open()
         assert self._file is not None, "open() sets the file"
         with writing_to(self.path.parent):
-            self._file.write(line + "\n")
-            self._file.flush()
+            try:
+                self._file.write(line + "\n")
+                self._file.flush()
+            except OSError:
+                self._abandon()
+                raise
 
     def replace(self, lines: Iterable[str]) -> None:
         """Put other lines in the place of all; a kill leaves either the old file or the new one."""
@@ -64,6 +69,13 @@ class RowFile:
         file, self._file = self._file, None
         if file is not None:
             with writing_to(self.path.parent):
+                file.close()
+
+    def _abandon(self) -> None:
+        """Let go of a file that cannot be written, so that closing it does not fail once more."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
                 file.close()
 
     def _ends_with_newline(self) -> bool:

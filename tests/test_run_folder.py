@@ -1,0 +1,110 @@
+"""Run folders: making, finding and naming them, and failures to write in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from evorl.run_folder import RunFolder, RunFolderError, writing_to
+
+
+def with_checkpoint(folder: RunFolder, step: int, saved_at: float) -> RunFolder:
+    progress = folder.checkpoints / str(step) / "progress.json"
+    progress.parent.mkdir(parents=True)
+    progress.write_text("{}")
+    os.utime(progress, (saved_at, saved_at))
+    return folder
+
+
+def test_create_stores_the_config_with_references_resolved(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "runs", {"seed": 3, "agent": {"seed": "${seed}"}})
+    assert folder.load_config().agent.seed == 3
+    assert folder.config.read_text() == "seed: 3\nagent:\n  seed: 3\n"
+    assert RunFolder.open(folder.path) == folder
+
+
+def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert len({RunFolder.create(tmp_path, "a: 1\n").path for _ in range(3)}) == 3
+
+
+def test_create_refuses_to_overwrite_a_run(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, {}, name="first")
+    with pytest.raises(RunFolderError, match="holds a run already: resume it"):
+        RunFolder.create(tmp_path, {}, name="first")
+
+
+def test_all_paths_lie_within_the_folder(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, {})
+    paths = (folder.config, folder.metrics_csv, folder.metrics_jsonl, folder.tensorboard, folder.checkpoints)
+    for path in (*paths, folder.learning_curve, folder.log):
+        assert path.parent == folder.path
+
+
+def test_latest_is_the_run_with_the_newest_checkpoint_at_any_depth(tmp_path: Path) -> None:
+    with_checkpoint(RunFolder.create(tmp_path, {}, name="b"), 10, saved_at=1000.0)
+    nested = with_checkpoint(RunFolder.create(tmp_path / "sweep", {}, name="a"), 5, saved_at=2000.0)
+    RunFolder.create(tmp_path, {}, name="c")  # newer, but nothing to resume
+    assert RunFolder.latest(tmp_path) == nested
+    assert RunFolder.find("latest", tmp_path) == nested
+
+
+def test_latest_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"No run with a checkpoint .*\(no runs\)"):
+        RunFolder.latest(tmp_path / "nowhere")
+    RunFolder.create(tmp_path, {})
+    with pytest.raises(RunFolderError, match="1 runs without one"):
+        RunFolder.latest(tmp_path)
+
+
+def test_a_missing_folder_is_answered_with_the_nearest_names(tmp_path: Path) -> None:
+    for name in ("ppo-hopper", "sac-hopper", "zebra"):
+        RunFolder.create(tmp_path, {}, name=name)
+    with pytest.raises(RunFolderError, match=r"There is no folder .*ppo-hoper.* Like-named runs: .*ppo-hopper"):
+        RunFolder.open(tmp_path / "ppo-hoper")
+    with pytest.raises(RunFolderError, match="Runs nearby"):
+        RunFolder.open(tmp_path / "1234567")
+
+
+def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    inside = RunFolder.create(tmp_path / "other", {}, name="run")
+    with pytest.raises(RunFolderError, match=r"is no run folder: it has no config.yaml\. .*other/run"):
+        RunFolder.open(tmp_path / "other")
+    assert RunFolder.find("run", tmp_path / "other") == inside
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunFolderError, match="holds no runs either"):
+        RunFolder.open(tmp_path / "empty")
+
+
+def test_an_unreadable_config_is_named(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "a: [1\n")
+    with pytest.raises(RunFolderError, match=r"config\.yaml is no valid YAML"):
+        folder.load_config()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space is left on its disk.*free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), "its disk is read-only.*choose a folder"),
+        (PermissionError(errno.EACCES, "Permission denied"), "permission is denied"),
+        (ValueError("RESOURCE_EXHAUSTED: write failed: No space left on device"), "no space is left on its disk"),
+        (OSError("something else"), "something else"),
+    ],
+)
+def test_failures_to_write_become_one_sentence(error: Exception, said: str) -> None:
+    with pytest.raises(RunFolderError, match=f"Cannot write to here: .*{said}"), writing_to("here"):
+        raise error
+
+
+def test_other_errors_pass_unchanged() -> None:
+    with pytest.raises(ValueError, match=r"^a bug$"), writing_to("here"):
+        raise ValueError("a bug")
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="file"):
+        RunFolder.create(tmp_path / "file" / "runs", {})
