@@ -1,0 +1,137 @@
+"""The ring keeps the latest rows, in place, on any number of devices."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from evorl.ops.collectives import ENV_AXIS
+from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, take
+from evorl.sample_batch import SampleBatch
+
+ENVS, ROWS = 4, 10
+SPEC = SampleBatch(
+    obs=jax.ShapeDtypeStruct((3,), jnp.uint8), rewards=0.0, dones=jax.ShapeDtypeStruct((), jnp.bool_), next_obs=None
+)
+add = jax.jit(add_rows)
+
+
+def _rows(first: int, num: int) -> SampleBatch:
+    """Rows that can be told from their numbers: row r of environment b has reward 100 r + b."""
+    rewards = (100 * jnp.arange(first, first + num)[:, None] + jnp.arange(ENVS)).astype(jnp.float32)
+    obs = jnp.broadcast_to((rewards % 251)[..., None], (num, ENVS, 3)).astype(jnp.uint8)
+    return SampleBatch(obs=obs, rewards=rewards, dones=rewards % 200 == 0)
+
+
+def _row_numbers(state: ReplayState) -> list[int]:
+    """Stored rows from the oldest to the newest."""
+    cursor, size = int(state.cursor), int(state.size)
+    rows = [(cursor - size + i) % ROWS for i in range(size)]
+    return [int(state.data.rewards[row, 0]) // 100 for row in rows]
+
+
+def test_an_empty_ring_has_the_dtypes_of_its_spec() -> None:
+    state = init_ring(ROWS, ENVS, SPEC)
+    assert state.data.obs.shape == (ROWS, ENVS, 3)
+    assert [leaf.dtype for leaf in jax.tree.leaves(state.data)] == [jnp.uint8, jnp.float32, jnp.bool_]
+    assert (int(state.cursor), int(state.size)) == (0, 0)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (3, 3, 3, 3, 3), (10, 10), (4, 7, 2, 9, 1)])
+def test_the_latest_rows_are_kept_in_order_whatever_the_batch_length(lengths: tuple[int, ...]) -> None:
+    state, expected, first = init_ring(ROWS, ENVS, SPEC), deque(maxlen=ROWS), 0
+    for num in lengths:
+        state = add(state, _rows(first, num))
+        expected.extend(range(first, first + num))
+        first += num
+        assert _row_numbers(state) == list(expected)
+    row = int(state.cursor) - 1
+    newest = _rows(first - 1, 1)
+    jax.tree.map(lambda stored, new: np.testing.assert_array_equal(stored[row], new[0]), state.data, newest)
+
+
+def test_masked_rows_leave_no_gap() -> None:
+    state = add(init_ring(ROWS, ENVS, SPEC), _rows(0, 8))
+    state = add(state, _rows(8, 4), jnp.array([True, False, True, True]))
+    assert _row_numbers(state) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
+    unchanged = add(state, _rows(12, 4), jnp.zeros((), bool))
+    jax.tree.map(np.testing.assert_array_equal, unchanged, state)
+    assert _row_numbers(add(state, _rows(12, 1), True))[-1] == 12
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (_rows(0, 11), r"11 rows does not fit into a replay buffer of 10 rows"),
+        (_rows(0, 2).replace(dones=jnp.zeros((2, ENVS))), r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]"),
+        (_rows(0, 2).replace(obs=jnp.zeros((2, ENVS, 5), jnp.uint8)), r"obs of the batch is uint8\[2, 4, 5\]"),
+        (_rows(0, 2).replace(actions=jnp.zeros((2, ENVS))), "other fields than the replay buffer was built for"),
+        (_rows(0, 2).replace(rewards=jnp.zeros((3, ENVS))), r"differ in their number of rows: \[2, 3\]"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused_in_words(batch: SampleBatch, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        add_rows(init_ring(ROWS, ENVS, SPEC), batch)
+
+
+def test_environments_are_shared_evenly_or_not_at_all() -> None:
+    mesh = jax.make_mesh((4,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    init = jax.shard_map(lambda: init_ring(ROWS, 6, SPEC).size, mesh=mesh, in_specs=(), out_specs=PartitionSpec())
+    with pytest.raises(ValueError, match="6 rows cannot be shared evenly"):
+        init()
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_shards_together_do_what_one_device_does(devices: int) -> None:
+    """Init, add and take inside ``shard_map``: the same transitions, dtypes included, on every device."""
+    rows, envs = jnp.array([[0, 9, 3], [4, 4, 1]]), jnp.array([[0, 3, 1], [2, 3, 2]])
+
+    def run(first: SampleBatch, second: SampleBatch) -> Any:
+        state = add_rows(add_rows(init_ring(ROWS, ENVS, SPEC), first), second)
+        return take(state.data, rows, envs, ENVS)
+
+    mesh = jax.make_mesh(
+        (devices,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    by_env = PartitionSpec(None, ENV_AXIS)
+    sharded = jax.shard_map(run, mesh=mesh, in_specs=(by_env, by_env), out_specs=PartitionSpec())
+    batches = (_rows(0, 7), _rows(7, 6))
+    expected, result = jax.jit(run)(*batches), jax.jit(sharded)(*batches)
+    assert expected.rewards.shape == (2, 3)
+    for one, many in zip(jax.tree.leaves(expected), jax.tree.leaves(result), strict=True):
+        assert one.dtype == many.dtype
+        np.testing.assert_array_equal(one, many)
+
+
+@pytest.mark.parametrize(("num_steps", "seeds"), [(1, 0), (3, 0), (2, 2)])
+def test_writing_inside_a_loop_copies_no_buffer(num_steps: int, seeds: int) -> None:
+    """The compiled program of a donated loop of adding and sampling holds no copy of a storage leaf."""
+    num_rows, width = 997, 13
+
+    def loop(state: ReplayState, key: jax.Array) -> tuple[ReplayState, jax.Array]:
+        def step(carry: Any, step_key: jax.Array) -> Any:
+            state, total = carry
+            state = add_rows(state, {"x": jnp.full((num_steps, ENVS, width), total)})
+            rows = jax.random.randint(step_key, (5,), 0, state.size)
+            return (state, total + take(state.data, rows, rows % ENVS, ENVS)["x"].sum()), None
+
+        return jax.lax.scan(step, (state, 0.0), jax.random.split(key, 50))[0]
+
+    state, key = init_ring(num_rows, ENVS, {"x": jax.ShapeDtypeStruct((width,), jnp.float32)}), jax.random.key(0)
+    shape = f"{num_rows},{ENVS},{width}"
+    if seeds:
+        state, key = jax.tree.map(lambda x: jnp.stack([x] * seeds), (state, key))
+        loop, shape = jax.vmap(loop), f"{seeds},{shape}"
+    program = jax.jit(loop, donate_argnums=0).lower(state, key).compile()
+    text = program.as_text()
+    assert re.search(rf"f32\[{shape}\]\S* (scatter|while|fusion)\(", text), "the buffer is not where the test looks"
+    copies = re.findall(rf"^.*f32\[{shape}\]\S* copy\S*\(.*$", text, re.MULTILINE)
+    assert not copies, "\n".join(copies)
+    assert program.memory_analysis().temp_size_in_bytes < state.data["x"].nbytes
