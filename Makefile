@@ -13,6 +13,7 @@ TRAIN   ?= agent=ppo env=cartpole
 
 .PHONY: help train test check docs bench clean
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 
 help:
 	@echo "make train   set up, then train PPO on CartPole (ARGS= adds or changes options)"

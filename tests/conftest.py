@@ -25,6 +25,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         folder = str(cache.mkdir(f"jax-{jax.__version__}"))
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
