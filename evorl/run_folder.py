@@ -53,7 +53,7 @@ def writing_to(folder: Path | str) -> Iterator[None]:
             code = next((number for text, number in _REASONS_IN_TEXT.items() if text in str(error)), code)
         if code not in _REASONS and not isinstance(error, OSError):
             raise
-        reason, remedy = _REASONS.get(code, (str(error), "choose another folder"))  # pyright: ignore[reportArgumentType]
+        reason, remedy = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
         raise RunFolderError(
             f"Cannot write to {folder}: {reason}. What it holds is kept: {remedy}, then resume or start again."
         ) from error

@@ -240,7 +240,7 @@ def _read_arrays(path: Path, wanted: list[LeafSpec], templates: list[Any]) -> di
         sharding = getattr(template, "sharding", None)
         if spec.is_empty:
             continue
-        if sharding is None or spec.is_key:
+        if sharding is None:
             restore_args[spec.path] = ocp.RestoreArgs(restore_type=np.ndarray)
         else:
             restore_args[spec.path] = ocp.ArrayRestoreArgs(sharding=sharding)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +55,7 @@ class LeafSpec:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-def describe_structure(state: chex.ArrayTree) -> list[LeafSpec]:
+def describe_structure(state: Any) -> list[LeafSpec]:
     """The leaves of a state in tree order; arrays, shapes from ``jax.eval_shape`` and Python numbers alike."""
     paths, leaves = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
@@ -86,7 +85,7 @@ def explain_difference(saved: Sequence[LeafSpec], wanted: Sequence[LeafSpec]) ->
     return "; ".join(parts) or None
 
 
-def plain_arrays(state: chex.ArrayTree) -> dict[str, Any]:
+def plain_arrays(state: Any) -> dict[str, Any]:
     """The non-empty leaves as arrays without keys, by path.
 
     Small leaves come as NumPy arrays, which are stored twice as fast; large ones stay where they are and are copied
@@ -101,16 +100,14 @@ def plain_arrays(state: chex.ArrayTree) -> dict[str, Any]:
 
 
 def restored_leaf(spec: LeafSpec, plain: Any, template: Any) -> Any:
-    """A leaf like its template from what was stored (``None`` for an empty one), placed where the template asks."""
-    sharding = getattr(template, "sharding", None)
+    """A leaf like its template from what was stored; ``None`` was stored of an empty one."""
     if spec.is_key:
-        keys = _wrapped_keys(spec, plain, template.dtype)
-        return keys if sharding is None else jax.device_put(keys, sharding)
+        return _wrapped_keys(spec, plain, template.dtype)
     if plain is None:
         plain = np.zeros(spec.shape, jnp.dtype(spec.dtype))
     if isinstance(template, bool | int | float):
         return type(template)(plain)
-    return plain if sharding is None or isinstance(plain, jax.Array) else jax.device_put(plain, sharding)
+    return plain
 
 
 def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], str]:

@@ -13,7 +13,7 @@ from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.progress import ProgressRecorder
 from evorl.recorders.recorder import BaseRecorder, RecorderGroup
 from evorl.recorders.tensorboard import TensorBoardRecorder
-from evorl.recorders.wandb import WandbRecorder
+from evorl.recorders.wandb_recorder import WandbRecorder
 
 __all__ = [
     "BaseRecorder",

@@ -12,7 +12,7 @@ from evorl.recorders.log import LogRecorder
 from evorl.recorders.progress import ProgressRecorder
 from evorl.recorders.recorder import BaseRecorder, RecorderGroup
 from evorl.recorders.tensorboard import TensorBoardRecorder
-from evorl.recorders.wandb import WandbRecorder
+from evorl.recorders.wandb_recorder import WandbRecorder
 from evorl.run_folder import RunFolder
 
 

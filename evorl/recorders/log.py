@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 
@@ -40,12 +41,23 @@ class LogRecorder(BaseRecorder):
         with writing_to(self.path.parent):
             if self._logger is None:
                 self._logger = self._open()
-            self._logger.info(text)
+            try:
+                self._logger.info(text)
+            except OSError:
+                self._abandon()
+                raise
 
     def close(self) -> None:
         logger, self._logger = self._logger, None
         for handler in logger.handlers if logger else ():
             with writing_to(self.path.parent):
+                handler.close()
+
+    def _abandon(self) -> None:
+        """Let go of a file that cannot be written, so that closing it does not fail once more."""
+        logger, self._logger = self._logger, None
+        for handler in logger.handlers if logger else ():
+            with contextlib.suppress(OSError):
                 handler.close()
 
     def _open(self) -> logging.Logger:

@@ -40,8 +40,8 @@ class TensorBoardRecorder(BaseRecorder):
         with writing_to(self.folder.parent):
             writer = self._writer or self._open()
             # Imported at the first row rather than at the start, where it would delay the first training step.
-            from tensorboardX.proto.event_pb2 import Event
-            from tensorboardX.proto.summary_pb2 import Summary
+            from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
+            from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
             # All values in one event, written at once: a call for each costs twenty times more, and the library's
             # own queue and thread wait for ever on a full disk.
@@ -60,7 +60,7 @@ class TensorBoardRecorder(BaseRecorder):
 
     def _open(self) -> Any:
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
         self.folder.mkdir(parents=True, exist_ok=True)
         # The name has the second it was opened in; the rest keeps a quick resume from overwriting the first part.

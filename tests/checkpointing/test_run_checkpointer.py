@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.checkpointing import CheckpointError, RunCheckpointer, describe_structure, explain_difference
+from evorl.checkpointing import CheckpointError, RunCheckpointer
 from evorl.checkpointing import run_checkpointer as module
 from evorl.run_folder import RunFolderError
 from evorl.types import PyTreeData, PyTreeDict, State
@@ -99,7 +99,8 @@ def test_leaves_go_where_the_template_asks_on_any_number_of_devices(saved: RunCh
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), jax.eval_shape(make_state)
     )
     state, _ = saved.restore(template)
-    assert all(leaf.sharding.is_equivalent_to(replicated, leaf.ndim) for leaf in jax.tree.leaves(state))
+    placed = [leaf for leaf in jax.tree.leaves(state) if leaf.size]
+    assert all(leaf.sharding.is_equivalent_to(replicated, leaf.ndim) for leaf in placed)
     assert_same_bits(make_state(), state)
 
 
@@ -194,17 +195,6 @@ def test_another_structure_is_told_in_words(saved: RunCheckpointer) -> None:
     assert "1 not expected: words" in said
     assert "params/kernel (saved float32[5, 3], wanted float32[5, 4])" in said
     assert "Resume with the config of the run that saved it" in said
-
-
-def test_only_the_first_few_differences_are_named() -> None:
-    said = explain_difference([], describe_structure({f"w{i}": jnp.zeros(1) for i in range(8)}))
-    assert said == "8 missing: w0, w1, w2, w3, w4 and 3 more"
-    assert explain_difference(describe_structure(SMALL), describe_structure(SMALL)) is None
-
-
-def test_paths_that_read_alike_stay_apart() -> None:
-    specs = describe_structure({"a/b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}})
-    assert len({spec.path for spec in specs}) == 2
 
 
 def test_missing_checkpoints_are_told_in_words(tmp_path: Path, saved: RunCheckpointer) -> None:

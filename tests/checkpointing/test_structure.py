@@ -1,0 +1,71 @@
+"""Structures of states: described, compared, stripped to plain arrays and put together again."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.checkpointing import LeafSpec, describe_structure, explain_difference
+from evorl.checkpointing.structure import LARGE, plain_arrays, restored_leaf
+from evorl.types import PyTreeDict
+
+STATE = PyTreeDict(
+    key=jax.random.key(0), params=PyTreeDict(w=jnp.zeros((2, 3), jnp.bfloat16)), none=None, n=3, empty=jnp.zeros((0, 2))
+)
+
+
+def test_arrays_and_their_shapes_read_alike() -> None:
+    specs = describe_structure(STATE)
+    assert specs == describe_structure(jax.eval_shape(lambda: STATE))
+    assert {spec.path: str(spec) for spec in specs} == {
+        "empty": "float32[0, 2]",
+        "key": "key<fry>[]",
+        "n": "int32[]",
+        "params/w": "bfloat16[2, 3]",
+    }
+    assert [spec.path for spec in specs if spec.is_key] == ["key"]
+    assert [spec.path for spec in specs if spec.is_empty] == ["empty"]
+
+
+def test_a_spec_survives_json() -> None:
+    for spec in describe_structure(STATE):
+        assert LeafSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_single_array_has_a_name_too() -> None:
+    assert describe_structure(jnp.zeros(2))[0].path == "state"
+
+
+def test_only_the_first_few_differences_are_named() -> None:
+    said = explain_difference([], describe_structure({f"w{i}": jnp.zeros(1) for i in range(8)}))
+    assert said == "8 missing: w0, w1, w2, w3, w4 and 3 more"
+    assert explain_difference(describe_structure(STATE), describe_structure(STATE)) is None
+
+
+def test_paths_that_read_alike_stay_apart() -> None:
+    specs = describe_structure({"a/b": jnp.zeros(1), "a": {"b": jnp.zeros(1)}})
+    assert len({spec.path for spec in specs}) == 2
+
+
+def test_plain_arrays_hold_no_keys_and_nothing_empty() -> None:
+    plain = plain_arrays(STATE)
+    assert set(plain) == {"key", "n", "params/w"}
+    assert plain["key"].dtype == np.uint32
+    assert all(isinstance(array, np.ndarray) for array in plain.values())
+
+
+def test_large_arrays_stay_on_their_devices() -> None:
+    large = jnp.zeros(LARGE // 4)
+    assert plain_arrays({"x": large})["x"] is large
+
+
+def test_leaves_come_back_from_plain_arrays() -> None:
+    plain = plain_arrays(STATE)
+    leaves = jax.tree.leaves(STATE)
+    for spec, leaf in zip(describe_structure(STATE), leaves, strict=True):
+        restored = restored_leaf(spec, plain.get(spec.path), leaf)
+        if spec.is_key:
+            assert restored.dtype == leaf.dtype
+            restored, leaf = jax.random.key_data(restored), jax.random.key_data(leaf)
+        np.testing.assert_array_equal(restored, leaf)

@@ -1,0 +1,134 @@
+"""``metrics.csv``: exact, growing, and equal byte for byte after an interruption."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import math
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.recorders import CsvRecorder, row_file
+from evorl.run_folder import RunFolderError
+from tests.recorders.runs import NUM_ITERATIONS, make_plan, make_row, record, record_until_killed
+
+
+@pytest.fixture
+def uninterrupted(tmp_path: Path) -> bytes:
+    record(CsvRecorder(tmp_path / "whole.csv"))
+    return (tmp_path / "whole.csv").read_bytes()
+
+
+def test_values_come_back_bit_for_bit(tmp_path: Path, uninterrupted: bytes) -> None:
+    rows = list(csv.DictReader(uninterrupted.decode().splitlines()))
+    assert len(rows) == NUM_ITERATIONS
+    for i, row in enumerate(rows, start=1):
+        read = {name: float(text) for name, text in row.items() if text}
+        assert read == {name: value for name, value in make_row(i).items() if not name.startswith("time/")}
+
+
+def test_columns_stand_in_the_order_of_their_first_appearance(uninterrupted: bytes) -> None:
+    header = uninterrupted.decode().splitlines()[0].split(",")
+    assert header[:3] == ["iterations", "timesteps", "train/policy_loss"]
+    assert header[-2:] == ["eval/episode_return", "eval/episode_return_std"]
+    assert not any(name.startswith("time/") for name in header)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "killed_at"), [(c, k) for k in (4, 7, 12) for c in (0, 2, 4, 5, 7, 12) if c <= k]
+)
+def test_interrupted_and_resumed_is_the_same_file(
+    tmp_path: Path, uninterrupted: bytes, checkpoint: int, killed_at: int
+) -> None:
+    path = tmp_path / "metrics.csv"
+    record_until_killed(CsvRecorder(path), killed_at, path)
+    resumed = CsvRecorder(path)
+    resumed.resume_at(checkpoint)
+    record(resumed, first=checkpoint + 1)
+    assert path.read_bytes() == uninterrupted
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path, uninterrupted: bytes) -> None:
+    path = tmp_path / "metrics.csv"
+    record(CsvRecorder(path), last=6)
+    with open(path, "ab") as file:
+        file.write(b"7,700,-0.01")
+    resumed = CsvRecorder(path)
+    resumed.resume_at(6)
+    record(resumed, first=7)
+    assert path.read_bytes() == uninterrupted
+
+
+def test_starting_on_an_existing_file_never_truncates_it(tmp_path: Path, uninterrupted: bytes) -> None:
+    path = tmp_path / "metrics.csv"
+    record(CsvRecorder(path), last=8)
+    record(CsvRecorder(path), first=9)
+    assert path.read_bytes() == uninterrupted
+
+
+def test_resume_without_a_file_is_nothing(tmp_path: Path) -> None:
+    CsvRecorder(tmp_path / "metrics.csv").resume_at(3)
+    assert not (tmp_path / "metrics.csv").exists()
+
+
+def test_rows_reach_the_disk_when_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    record_until_killed(CsvRecorder(path), 2, path)
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_values_that_are_not_finite_and_odd_types(tmp_path: Path) -> None:
+    recorder = CsvRecorder(tmp_path / "metrics.csv")
+    recorder.start(make_plan())
+    recorder.write(
+        {"iterations": 1, "a,b": math.nan, "c": math.inf, "d": np.float32(0.1), "e": True, "f": jnp.int32(7)}
+    )
+    recorder.close()
+    assert (tmp_path / "metrics.csv").read_text() == ('iterations,"a,b",c,d,e,f\n1,nan,inf,0.10000000149011612,1,7\n')
+    resumed = CsvRecorder(tmp_path / "metrics.csv")
+    resumed.resume_at(1)
+    resumed.write({"iterations": 2, "a,b": 0.5, "g": 1})
+    resumed.close()
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert rows[0]["a,b"] == "nan"
+    assert (rows[0]["g"], rows[1]["a,b"], rows[1]["g"]) == ("", "0.5", "1")
+
+
+def test_what_is_no_number_is_refused_in_words(tmp_path: Path) -> None:
+    recorder = CsvRecorder(tmp_path / "metrics.csv")
+    for value in (np.zeros(3), "text", None):
+        with pytest.raises(TypeError, match=r"rows hold numbers, but 'loss' is .*: reduce it first"):
+            recorder.write({"iterations": 1, "loss": value})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.ENOSPC, "no space is left"), (errno.EROFS, "is read-only")])
+def test_a_full_or_read_only_disk_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    path = tmp_path / "metrics.csv"
+    recorder = CsvRecorder(path)
+    record(recorder, last=3)
+    before = path.read_bytes()
+
+    def fail(path: Path, mode: str = "r", **how):
+        if "r" not in mode:
+            raise OSError(number, "cannot")
+        return open(path, mode, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_file, "open", fail, raising=False)
+        with pytest.raises(RunFolderError, match=said):
+            CsvRecorder(path).start(make_plan())
+        with pytest.raises(RunFolderError, match=said):  # a new column rewrites the file
+            recorder.write({"iterations": 4, "new": 1.0})
+    assert path.read_bytes() == before
+
+
+def test_a_row_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+    recorder = CsvRecorder("/dev/full")  # every write to it fails for want of space
+    with pytest.raises(RunFolderError, match="no space is left"):
+        recorder._file.append("1,2,3")
+    recorder.close()

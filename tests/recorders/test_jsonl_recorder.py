@@ -1,0 +1,36 @@
+"""``metrics.jsonl``: everything, resumable."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from evorl.recorders import JsonlRecorder
+from tests.recorders.runs import make_row, record, record_until_killed
+
+
+def test_every_value_is_there_timings_too(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    record(JsonlRecorder(path))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [make_row(i) for i in range(1, 13)]
+
+
+def test_interrupted_and_resumed_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    record_until_killed(JsonlRecorder(path), 7, path)
+    with open(path, "a") as file:
+        file.write('{"iterations": 8, "tra')
+    resumed = JsonlRecorder(path)
+    resumed.resume_at(5)
+    record(resumed, first=6)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [make_row(i) for i in range(1, 13)]
+
+
+def test_values_that_are_not_finite_come_back(tmp_path: Path) -> None:
+    recorder = JsonlRecorder(tmp_path / "metrics.jsonl")
+    recorder.write({"iterations": 1, "a": math.nan, "b": -math.inf})
+    recorder.close()
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert math.isnan(row["a"])
+    assert row["b"] == -math.inf

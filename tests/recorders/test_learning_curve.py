@@ -1,0 +1,69 @@
+"""The learning curve: a picture of everything there is, or none."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from evorl.recorders import CsvRecorder, LearningCurveRecorder, RecorderGroup, draw_learning_curve
+from evorl.recorders.learning_curve import format_steps, read_curves
+from evorl.run_folder import RunFolderError
+from tests.recorders.runs import record
+
+
+def assert_is_picture(path: Path) -> None:
+    from matplotlib.image import imread
+
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+    pixels = imread(path)
+    assert pixels.shape[0] > 400
+    assert pixels.shape[1] > 800
+    assert pixels.std() > 0.02  # something is drawn on the white
+
+
+def test_the_picture_is_drawn_when_the_run_ends(tmp_path: Path) -> None:
+    csv, picture = tmp_path / "metrics.csv", tmp_path / "learning_curve.png"
+    record(RecorderGroup([CsvRecorder(csv), LearningCurveRecorder(csv, picture)]))
+    assert_is_picture(picture)
+
+
+def test_returns_alone_and_losses_alone_can_be_drawn(tmp_path: Path) -> None:
+    csv = tmp_path / "metrics.csv"
+    csv.write_text("iterations,timesteps,eval/episode_return\n1,100,2.5\n")
+    assert draw_learning_curve(csv, tmp_path / "a.png")
+    assert_is_picture(tmp_path / "a.png")
+    csv.write_text("iterations,timesteps,train/loss\n1,100,2.5\n")
+    assert draw_learning_curve(csv, tmp_path / "b.png")
+
+
+def test_a_run_without_rows_has_no_picture(tmp_path: Path) -> None:
+    csv, picture = tmp_path / "metrics.csv", tmp_path / "learning_curve.png"
+    group = RecorderGroup([CsvRecorder(csv), LearningCurveRecorder(csv, picture)])
+    record(group, last=0)
+    assert not picture.exists()
+    LearningCurveRecorder(tmp_path / "nowhere.csv", picture).close()
+
+
+def test_curves_skip_what_is_empty_or_not_finite(tmp_path: Path) -> None:
+    csv = tmp_path / "metrics.csv"
+    csv.write_text("iterations,timesteps,a,b\n1,100,1.0,\n2,200,nan,3.0\n3,300,inf,\n")
+    assert read_curves(csv) == {"a": ([100.0], [1.0]), "b": ([200.0], [3.0])}
+
+
+def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    csv = tmp_path / "metrics.csv"
+    csv.write_text("iterations,timesteps,train/loss\n1,100,2.5\n")
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(RunFolderError, match="no space is left"):
+        draw_learning_curve(csv, tmp_path / "a.png")
+
+
+def test_steps_on_the_axis() -> None:
+    assert [format_steps(x) for x in (0, 500, 25_000, 1.5e6, 2e9)] == ["0", "500", "25k", "1.5M", "2B"]

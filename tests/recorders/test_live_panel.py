@@ -1,0 +1,83 @@
+"""The live panel: what it shows, and that it draws seldom."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from evorl.recorders import LivePanel
+from tests.recorders.runs import make_plan, make_row, record
+
+
+class Clock:
+    now = 0.0
+    step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def make_console() -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, force_terminal=True, width=100, color_system=None), stream
+
+
+def test_the_last_frame_stays_and_shows_everything() -> None:
+    console, stream = make_console()
+    record(LivePanel(console))
+    last = stream.getvalue()[stream.getvalue().rindex("PPOWorkflow") :]
+    for text in (
+        "100%",
+        "1,200 of 1,200 steps",
+        "100,000 steps/s",
+        "done",
+        "evaluation return  300.0 ± 4.0",
+        "best 300.0",
+        "training return    240.0",
+        "length 240",
+        "policy_loss  -0.008333",
+        "value_loss  9.821",
+    ):
+        assert text in last
+    assert all(len(line) <= 84 for line in last.splitlines())
+
+
+def test_messages_stand_above_the_panel() -> None:
+    console, stream = make_console()
+    panel = LivePanel(console)
+    panel.start(make_plan())
+    panel.message("Saved [the best] so far.")
+    panel.close()
+    text = stream.getvalue()
+    assert text.index("Saved [the best] so far.") < text.rindex("PPOWorkflow")
+
+
+def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:
+    console, stream = make_console()
+    clock = Clock()
+    panel = LivePanel(console, clock)
+    panel.start(make_plan())
+    drawn = []
+    clock.step = 0.01  # drawing takes a hundredth of a second, as the panel sees it
+    for i in range(1, 400):
+        before = len(stream.getvalue())
+        panel.progress(i, 10.0, {})
+        drawn.append(len(stream.getvalue()) > before)
+        clock.now += 0.01
+    assert 3 <= sum(drawn) <= 10
+    before = len(stream.getvalue())
+    panel.write(make_row(5))  # an evaluation is shown at once
+    assert len(stream.getvalue()) > before
+    panel.close()
+
+
+def test_without_a_start_it_only_prints(capsys: pytest.CaptureFixture) -> None:
+    panel = LivePanel()
+    panel.write(make_row(5))
+    panel.progress(1, 1.0, {})
+    panel.message("hello")
+    panel.close()
+    assert capsys.readouterr().out == "hello\n"

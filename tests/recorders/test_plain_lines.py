@@ -1,0 +1,58 @@
+"""Plain progress lines: few, and every evaluation."""
+
+from __future__ import annotations
+
+import io
+
+from evorl.recorders import PlainLines
+from tests.recorders.runs import make_plan, make_row, record
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_fast_run_prints_its_evaluations_and_little_else() -> None:
+    stream = io.StringIO()
+    recorder = PlainLines(stream, Clock())
+    recorder.message("Set-up ready.")
+    record(recorder)
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["Set-up ready.", "PPOWorkflow: 1,200 environment steps"]
+    assert lines[2].startswith("  8%    100 of 1,200  100,000 steps/s  0:00:00 left  policy_loss -0.1")
+    assert lines[3].startswith(" 42%    500 of 1,200  100,000 steps/s  0:00:00 left  evaluation return 150.0 ± 4.0")
+    assert lines[4].startswith(" 83%  1,000 of 1,200")
+    assert len(lines) == 5
+
+
+def test_a_slow_run_prints_a_line_per_twentieth_and_per_minute() -> None:
+    stream, clock = io.StringIO(), Clock()
+    recorder = PlainLines(stream, clock)
+    recorder.start(make_plan())
+    for i in range(1200):
+        clock.now += 1.0
+        recorder.progress(i // 4, 10.0, {})
+    lines = stream.getvalue().splitlines()[1:]
+    assert 20 <= len(lines) <= 26
+    assert not any("evaluation" in line for line in lines)
+
+
+def test_an_evaluation_is_printed_once() -> None:
+    stream, clock = io.StringIO(), Clock()
+    recorder = PlainLines(stream, clock)
+    recorder.start(make_plan())
+    clock.now = 100.0
+    recorder.write(make_row(5))
+    clock.now = 200.0
+    recorder.progress(500, 10.0, make_row(5))
+    recorder.progress(600, 10.0, make_row(5))
+    assert stream.getvalue().count("evaluation return") == 1
+
+
+def test_a_resumed_run_says_from_where() -> None:
+    stream = io.StringIO()
+    PlainLines(stream).start(make_plan(first_iterations=3))
+    assert stream.getvalue() == "PPOWorkflow: 1,200 environment steps from 300\n"

@@ -1,0 +1,84 @@
+"""Progress, time left, and how numbers read."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from evorl.recorders.run_status import (
+    RunStatus,
+    describe_metrics,
+    format_duration,
+    format_number,
+    losses,
+    sparkline,
+)
+from tests.recorders.runs import make_plan, make_row
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_time_left_follows_the_pace_so_far() -> None:
+    clock = Clock()
+    status = RunStatus(make_plan(), clock)
+    assert math.isnan(status.seconds_left)
+    status.advance(200, 50.0, {})
+    assert status.seconds_left == pytest.approx(1000 / 50)  # no pace yet: what the chunk says
+    clock.now = 10.0
+    status.advance(700, 50.0, {})
+    assert status.seconds_left == pytest.approx(500 * 10 / 500)
+    assert status.fraction == pytest.approx(700 / 1200)
+
+
+def test_several_seeds_share_the_speed() -> None:
+    status = RunStatus(make_plan(num_seeds=4), Clock())
+    status.advance(200, 400.0, {})
+    assert status.seconds_left == pytest.approx(1000 / 100)
+
+
+def test_rows_give_the_latest_values_and_the_history() -> None:
+    status = RunStatus(make_plan())
+    for i in range(1, 12):
+        status.take_row(make_row(i))
+    assert status.evaluations == [150.0, 300.0]
+    assert status.timesteps == 1100
+    assert status.latest["eval/episode_return"] == 300.0
+
+
+def test_losses_come_first_and_returns_are_none() -> None:
+    row = {"train/entropy": 0.5, "train/policy_loss": 1, "train/episode_return": 3.0, "eval/x": 1.0}
+    assert losses(row) == [("policy_loss", 1.0), ("entropy", 0.5)]
+
+
+def test_a_phrase_on_a_row() -> None:
+    assert describe_metrics(make_row(10)) == (
+        "evaluation return 300.0 ± 4.0  training return 200.0  policy_loss -0.01  value_loss 9.819"
+    )
+    assert describe_metrics({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0:00:00"), (61, "0:01:01"), (36_000.4, "10:00:00"), (math.nan, "-:--:--"), (math.inf, "-:--:--")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_numbers_have_four_digits() -> None:
+    assert [format_number(x) for x in (0.000123456, 1234.567, 1e9, math.nan)] == ["0.0001235", "1235", "1e+09", "nan"]
+
+
+def test_sparklines() -> None:
+    assert sparkline([0.0, 1.0, 2.0, 7.0]) == "▁▂▃█"
+    assert sparkline([3.0]) == "▄"
+    assert sparkline([0.0, math.nan, 1.0]) == "▁ █"
+    assert sparkline([math.nan]) == ""
+    assert sparkline([]) == ""
+    assert sparkline([float(i) for i in range(1000)], width=8) == "▁▂▃▄▅▆▇█"
