@@ -1,5 +1,7 @@
 """The snippets with which the package was first described run as they were written, imports added."""
 
+# ruff: noqa: C408 (the snippets are left as they are)
+
 from __future__ import annotations
 
 import dataclasses
@@ -177,9 +179,8 @@ def test_rollout() -> None:
     assert {leaf.shape[:2] for leaf in jax.tree.leaves(trajectory)} == {(128, 16)}
     assert sorted(trajectory.extras.env_extras) == ["steps", "termination", "truncation"]
     assert bool(trajectory.dones.any())
-    np.testing.assert_array_equal(trajectory.obs[1:], np.where(  # the next episode's first observation where one ended
-        trajectory.dones[:-1, :, None], trajectory.obs[1:], trajectory.next_obs[:-1]
-    ))  # fmt: skip
+    goes_on = ~trajectory.dones[:-1]
+    np.testing.assert_array_equal(trajectory.obs[1:][goes_on], trajectory.next_obs[:-1][goes_on])
     assert env_nstate.obs.shape == (16, 11)
 
 
@@ -190,6 +191,7 @@ def test_evaluator_counts_first_episodes_only() -> None:
     key = jax.random.PRNGKey(42)
     eval_key, env_key, agent_key = jax.random.split(key, 3)
 
+    env_state = env.reset(env_key)
     agent_state = agent.init(env.obs_space, env.action_space, agent_key)
 
     evaluator = Evaluator(
@@ -203,6 +205,7 @@ def test_evaluator_counts_first_episodes_only() -> None:
     print("Avg Return:", eval_metrics.episode_returns.mean())
     print("Avg Length:", eval_metrics.episode_lengths.mean())
 
+    assert env_state.obs.shape == (16, 11)
     assert eval_metrics.episode_returns.shape == eval_metrics.episode_lengths.shape == (10,)
     assert len(np.unique(eval_metrics.episode_returns)) == 10
     frozen_env = create_wrapped_brax_env("hopper", parallel=16, autoreset_mode=AutoresetMode.DISABLED)
