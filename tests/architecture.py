@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluators",),
     ("workflows",),
     ("algorithms",),
-    ("run_folder", "checkpointing", "recorders", "rendering", "cli"),
+    ("runtime", "run_folder", "checkpointing", "recorders", "rendering", "cli_errors", "cli"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
