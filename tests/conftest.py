@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         folder = str(cache.mkdir(f"jax-{jax.__version__}"))
+        os.environ["XDG_CACHE_HOME"] = folder  # where a run keeps its own compiled programs
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
