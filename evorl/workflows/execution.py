@@ -141,18 +141,44 @@ def on_mesh(workflow: Workflow, fn: Callable[..., Any], returns_state: bool) -> 
 
 @jax.jit
 def init_program(workflow: Workflow, key: Key) -> State:
-    """Set-up as one program: parameters, first resets, buffers, laid out as the mesh wants them."""
+    """Set-up as one program: parameters, first resets and buffers, each device making its part."""
     execution = workflow.execution
-    state = workflow.setup(key) if execution.num_seeds is None else jax.vmap(workflow.setup)(key)
-    if execution.num_seeds is not None:
-        for name in SHARED_ENTRIES:
-            state[name] = jax.tree.map(lambda x: x[0], state[name])
     if execution.axis is None:
-        return state
-    specs = state_specs(execution, workflow.sharded_axes, state)
-    return jax.tree.map(
-        lambda x, spec: jax.lax.with_sharding_constraint(x, NamedSharding(execution.mesh, spec)), state, specs
-    )
+        return _set_up(workflow, key)
+    # The state's structure is known once it is traced, its specs are wanted before: so its leaves are returned in one
+    # list for each way of laying them out, and put together outside.
+    layouts = (PartitionSpec(), PartitionSpec(execution.axis), PartitionSpec(None, execution.axis))
+    layouts += (PartitionSpec(None, None, execution.axis),)
+    found: dict[str, Any] = {}
+
+    def set_up_share(workflow: Workflow, key: Key) -> tuple[list, ...]:
+        state = _set_up(workflow, key)
+        leaves, found["treedef"] = jax.tree.flatten(state)
+        specs = jax.tree.leaves(
+            state_specs(execution, workflow.sharded_axes, state), is_leaf=lambda x: isinstance(x, PartitionSpec)
+        )
+        found["places"] = [layouts.index(spec) for spec in specs]
+        return tuple(
+            [leaf for leaf, place in zip(leaves, found["places"], strict=True) if place == i]
+            for i in range(len(layouts))
+        )
+
+    key_spec = PartitionSpec(SEED_AXIS) if execution.axis == SEED_AXIS else PartitionSpec()
+    groups = jax.shard_map(
+        set_up_share, mesh=execution.mesh, in_specs=(PartitionSpec(), key_spec), out_specs=layouts, check_vma=False
+    )(workflow, key)
+    members = [iter(group) for group in groups]
+    return jax.tree.unflatten(found["treedef"], [next(members[place]) for place in found["places"]])
+
+
+def _set_up(workflow: Workflow, key: Key) -> State:
+    """The state of every seed whose key is given."""
+    if workflow.execution.num_seeds is None:
+        return workflow.setup(key)
+    state = jax.vmap(workflow.setup)(key)
+    for name in SHARED_ENTRIES:
+        state[name] = jax.tree.map(lambda x: x[0], state[name])
+    return state
 
 
 def _step(workflow: Workflow, state: State) -> tuple[PyTreeDict, State]:
