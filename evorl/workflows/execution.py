@@ -238,9 +238,16 @@ def place(workflow: Workflow, state: State) -> State:
     """Put a state from the host, or from another mesh, on this workflow's devices."""
     execution = workflow.execution
     if execution.axis is None:
-        return jax.device_put(state, jax.devices()[0])
+        return jax.tree.map(_on_first_device, state)
     specs = state_specs(execution, workflow.sharded_axes, state)
     return jax.tree.map(lambda x, spec: jax.device_put(x, NamedSharding(execution.mesh, spec)), state, specs)
+
+
+def _on_first_device(x: Any) -> jax.Array:
+    # Not bound to that device unless it must move: bound arrays would run another program than those of ``init``.
+    first = jax.devices()[0]
+    elsewhere = isinstance(x, jax.Array) and x.devices() != {first}
+    return jax.device_put(x, first) if elsewhere else jax.device_put(x)
 
 
 def seed_keys(execution: Execution, key: Key) -> Key:
