@@ -44,8 +44,8 @@ def make_recorder(
         recorders.append(TensorBoardRecorder(folder.tensorboard))
     if wandb is not None:
         recorders.append(WandbRecorder(folder.path, **wandb))
-    if learning_curve:
-        recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
     if progress:
         recorders.append(ProgressRecorder(live))
+    if learning_curve:  # last: the picture is drawn when the files and the screen are closed
+        recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
     return RecorderGroup(recorders)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_FRAMES = 0.2
 SHARE_OF_TIME = 0.01  # a frame is put off until drawing has cost no more than this
 MAX_LOSSES = 9
+WIDTH = 84
 
 
 class LivePanel(BaseRecorder):
@@ -64,7 +65,10 @@ class LivePanel(BaseRecorder):
 
     def message(self, text: str) -> None:
         if self._live is not None:
-            self._live.console.print(text, highlight=False, markup=False)
+            from rich.text import Text
+
+            # As Text: print(markup=False) would redraw the panel without its colours, too.
+            self._live.console.print(Text(text))
         else:
             print(text, flush=True)
 
@@ -90,7 +94,7 @@ class LivePanel(BaseRecorder):
         assert self._status is not None, "start() makes the status"
         parts = [*_bar(self._status), *_returns(self._status), *_losses(self._status)]
         return Panel(
-            Group(*parts), title=f"[bold]{self._status.plan.name}", title_align="left", width=84, box=box.ROUNDED
+            Group(*parts), title=f"[bold]{self._status.plan.name}", title_align="left", width=WIDTH, box=box.ROUNDED
         )
 
 
@@ -137,9 +141,17 @@ def _losses(status: RunStatus) -> list[RenderableType]:
     found = losses(status.latest)[:MAX_LOSSES]
     if not found:
         return []
+    cells = [(name, format_number(value)) for name, value in found]
+    columns = next((n for n in (3, 2) if _table_width(cells, n) <= WIDTH - 4), 1)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("")
-    for i in range(0, len(found), 3):
-        cells = [cell for name, value in found[i : i + 3] for cell in (f"[dim]{name}", format_number(value))]
-        grid.add_row(*cells)
+    for i in range(0, len(cells), columns):
+        grid.add_row(*(text for name, value in cells[i : i + columns] for text in (f"[dim]{name}", value)))
     return [grid]
+
+
+def _table_width(cells: list[tuple[str, str]], columns: int) -> int:
+    return sum(
+        max(len(name) for name, _ in cells[i::columns]) + max(len(value) for _, value in cells[i::columns]) + 4
+        for i in range(min(columns, len(cells)))
+    )

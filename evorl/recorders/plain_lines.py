@@ -34,6 +34,7 @@ class PlainLines(BaseRecorder):
 
     def start(self, plan: Plan) -> None:
         self._status = RunStatus(plan, self._clock)
+        self._last_time, self._last_fraction = self._clock(), self._status.fraction
         from_where = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
         self._print(f"{plan.name}: {plan.total_timesteps:,} environment steps{from_where}")
 

@@ -238,7 +238,6 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 def test_saving_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture) -> None:
     level = logging.getLogger("absl").level
     checkpointer = RunCheckpointer(tmp_path)
-    checkpointer.warm_up()
     checkpointer.save(SMALL, {"iterations": 1})
     checkpointer.restore(SMALL)
     checkpointer.wait()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.checkpointing import LeafSpec, describe_structure, explain_difference
-from evorl.checkpointing.structure import LARGE, plain_arrays, restored_leaf
+from evorl.checkpointing.structure import LARGE, pack, unpack
 from evorl.types import PyTreeDict
 
 STATE = PyTreeDict(
@@ -48,24 +48,29 @@ def test_paths_that_read_alike_stay_apart() -> None:
     assert len({spec.path for spec in specs}) == 2
 
 
-def test_plain_arrays_hold_no_keys_and_nothing_empty() -> None:
-    plain = plain_arrays(STATE)
-    assert set(plain) == {"key", "n", "params/w"}
-    assert plain["key"].dtype == np.uint32
-    assert all(isinstance(array, np.ndarray) for array in plain.values())
+def test_small_leaves_are_packed_without_keys_and_nothing_empty() -> None:
+    arrays, offsets = pack(STATE)
+    assert set(arrays) == {"small"}
+    assert offsets == {"key": 0, "n": 8, "params/w": 12}
+    assert arrays["small"].nbytes == 8 + 4 + 12
 
 
 def test_large_arrays_stay_on_their_devices() -> None:
     large = jnp.zeros(LARGE // 4)
-    assert plain_arrays({"x": large})["x"] is large
+    arrays, offsets = pack({"x": large})
+    assert arrays["large/x"] is large
+    assert offsets == {}
 
 
-def test_leaves_come_back_from_plain_arrays() -> None:
-    plain = plain_arrays(STATE)
-    leaves = jax.tree.leaves(STATE)
-    for spec, leaf in zip(describe_structure(STATE), leaves, strict=True):
-        restored = restored_leaf(spec, plain.get(spec.path), leaf)
+def test_leaves_come_back_from_packed_arrays() -> None:
+    arrays, offsets = pack(STATE)
+    for spec, leaf in zip(describe_structure(STATE), jax.tree.leaves(STATE), strict=True):
+        restored = unpack(spec, leaf, arrays, offsets.get(spec.path))
         if spec.is_key:
             assert restored.dtype == leaf.dtype
             restored, leaf = jax.random.key_data(restored), jax.random.key_data(leaf)
         np.testing.assert_array_equal(restored, leaf)
+
+
+def test_a_state_of_nothing_packs_to_nothing() -> None:
+    assert pack({"empty": jnp.zeros((0, 2)), "none": None}) == ({}, {})

@@ -50,9 +50,20 @@ def test_messages_stand_above_the_panel() -> None:
     panel = LivePanel(console)
     panel.start(make_plan())
     panel.message("Saved [the best] so far.")
-    panel.close()
     text = stream.getvalue()
+    panel.close()
+    assert "[bold]" not in text
     assert text.index("Saved [the best] so far.") < text.rindex("PPOWorkflow")
+
+
+def test_long_names_of_metrics_are_not_cut() -> None:
+    console, stream = make_console()
+    panel = LivePanel(console)
+    panel.start(make_plan())
+    names = ["explained_variance", "approximate_kl", "a_rather_long_name_of_a_metric", "clip_fraction"]
+    panel.write({"timesteps": 100} | {f"train/{name}": -1.23456e-7 for name in names})
+    panel.close()
+    assert all(name in stream.getvalue() for name in names)
 
 
 def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evorl.recorders import TensorBoardRecorder
+from evorl.recorders import TensorBoardRecorder, tensorboard
 from evorl.run_folder import RunFolderError
 from tests.recorders.runs import make_plan, make_row, record
 
@@ -61,7 +61,9 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     recorder = TensorBoardRecorder(tmp_path)
+    monkeypatch.setattr(tensorboard, "SECONDS_BETWEEN_WRITES", 0.0)
     recorder.write(make_row(1))
+    assert len(read_events(tmp_path)) == 2
     with monkeypatch.context() as patch:
         patch.setattr(event_file_writer.EventsWriter, "write_event", fail)
         with pytest.raises(RunFolderError, match="no space is left"):
