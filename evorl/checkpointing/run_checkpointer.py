@@ -1,46 +1,25 @@
 """The checkpoints of one run: the newest few and the best, each whole or not there at all.
 
-A checkpoint is a folder named by its iteration::
-
-    <iterations>/state/          the arrays, by Orbax
-    <iterations>/structure.json  path, shape and dtype of every leaf, and where it lies among the small ones
-    <iterations>/progress.json   iterations, evaluation score, and what the learn loop wants back
-
-It is written under another name and renamed when complete, so a kill at any moment leaves the older ones as they
-were. Saving is synchronous: it takes some 20 ms for a small state and half a second for a gigabyte of replay, while
-saving in the background would need a second copy of a state that the next iteration overwrites in place.
+A checkpoint is written under another name and renamed when complete, so a kill at any moment leaves the older ones as
+they were. Saving is synchronous: it takes some 20 ms for a small state and half a second for a gigabyte of replay,
+while saving in the background would need a second copy of a state that the next iteration overwrites in place.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
 import math
 import shutil
 import time
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 
-from evorl.checkpointing.structure import (
-    SMALL,
-    CheckpointError,
-    LeafSpec,
-    describe_structure,
-    explain_difference,
-    large_name,
-    pack,
-    unpack,
-)
+from evorl.checkpointing.storage import read_arrays, read_progress, read_score, read_structure, write_checkpoint
+from evorl.checkpointing.structure import CheckpointError, describe_structure, explain_difference, unpack
 from evorl.run_folder import writing_to
 
-CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size: that bounds the memory
-FILE_BYTES = 32 * 2**20
 _UNFINISHED = ".unfinished-"
 Tree = TypeVar("Tree")
 
@@ -72,7 +51,7 @@ class RunCheckpointer:
     @property
     def best_step(self) -> int | None:
         """The iteration with the best evaluation score, the later of equals; ``None`` when none was scored."""
-        scores = {step: _score(self.folder / str(step)) for step in self.steps}
+        scores = {step: read_score(self.folder / str(step)) for step in self.steps}
         scored = [(score, step) for step, score in scores.items() if score is not None]
         return max(scored)[1] if scored else None
 
@@ -80,7 +59,7 @@ class RunCheckpointer:
     def best_score(self) -> float | None:
         """The evaluation score of the best checkpoint; ``None`` when none was scored."""
         best = self.best_step
-        return None if best is None else _score(self.folder / str(best))
+        return None if best is None else read_score(self.folder / str(best))
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Keep a state; when this returns it is on disk, and older ones are gone that need not be kept.
@@ -100,14 +79,14 @@ class RunCheckpointer:
         step = int(progress["iterations"])
         final, unfinished = self.folder / str(step), self.folder / f"{_UNFINISHED}{step}"
         if score is None:
-            score = _score(final)  # saved before with its evaluation: the same iteration is the same state
+            score = read_score(final)  # saved before with its evaluation: the same iteration is the same state
         if score is not None and not math.isfinite(score):
             score = None
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_unfinished()
             try:
-                _write(unfinished, state, {"iterations": step, "score": score, "progress": dict(progress)})
+                write_checkpoint(unfinished, state, {"iterations": step, "score": score, "progress": dict(progress)})
                 if final.exists():
                     self._remove(step)
                 unfinished.rename(final)
@@ -133,7 +112,7 @@ class RunCheckpointer:
             CheckpointError: there is no such checkpoint, it is damaged, or of another structure.
         """
         path = self.folder / str(self._resolve(which))
-        (saved, offsets), wanted = _read_structure(path), describe_structure(template)
+        (saved, offsets), wanted = read_structure(path), describe_structure(template)
         if partial:
             paths = {spec.path for spec in wanted}
             saved = [spec for spec in saved if spec.path in paths]
@@ -144,13 +123,11 @@ class RunCheckpointer:
                 "Resume with the config of the run that saved it, or start a new run."
             )
         leaves = jax.tree.leaves(template)
-        arrays = _read_arrays(path, wanted, leaves, offsets)
+        arrays = read_arrays(path, wanted, leaves, offsets)
         restored = [
             unpack(spec, leaf, arrays, offsets.get(spec.path)) for spec, leaf in zip(wanted, leaves, strict=True)
         ]
-        return jax.tree.unflatten(jax.tree.structure(template), restored), _read_json(path / "progress.json")[
-            "progress"
-        ]
+        return jax.tree.unflatten(jax.tree.structure(template), restored), read_progress(path)
 
     def resume_at(self, iterations: int) -> None:
         """Remove checkpoints of later iterations: they will be computed again.
@@ -204,106 +181,3 @@ class RunCheckpointer:
     def _remove_unfinished(self) -> None:
         for left_over in self.folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left_over, ignore_errors=True)
-
-
-def _write(path: Path, state: Any, about: Mapping[str, Any]) -> None:
-    ocp = _import_orbax()
-    arrays, offsets = pack(state)
-    path.mkdir(parents=True)
-    with _quiet():
-        _array_store(ocp).save(
-            path / "state",
-            args=ocp.args.PyTreeSave(
-                arrays,
-                save_args={name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in arrays},
-                ocdbt_target_data_file_size=FILE_BYTES,
-            ),
-        )
-    structure = [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
-    (path / "structure.json").write_text(json.dumps({"leaves": structure}, indent=1), encoding="utf-8")
-    (path / "progress.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-
-
-def _array_store(ocp: Any) -> Any:
-    # Uncompressed: floats shrink by a twelfth, at thrice the time and with a second copy of the state in memory.
-    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
-
-
-def _read_arrays(path: Path, wanted: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
-    """The stored arrays by name: large ones on the templates' devices, or as NumPy arrays where those name none."""
-    ocp = _import_orbax()
-    restore_args: dict[str, Any] = {}
-    for spec, template in zip(wanted, templates, strict=True):
-        if spec.path in offsets:
-            restore_args[SMALL] = ocp.RestoreArgs(restore_type=np.ndarray)
-        elif not spec.is_empty:
-            sharding = getattr(template, "sharding", None)
-            restore_args[large_name(spec.path)] = (
-                ocp.RestoreArgs(restore_type=np.ndarray)
-                if sharding is None
-                else ocp.ArrayRestoreArgs(sharding=sharding)
-            )
-    if not restore_args:
-        return {}
-    try:
-        with _quiet():
-            wanted_only = ocp.args.PyTreeRestore(
-                item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
-            )
-            return dict(_array_store(ocp).restore(path / "state", args=wanted_only))
-    except Exception as error:  # the array store raises errors of every kind on damaged files
-        raise _damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
-    """The leaves of a checkpoint, and where the small ones lie."""
-    described = _read_json(path / "structure.json")
-    try:
-        leaves = described["leaves"]
-        offsets = {str(leaf["path"]): int(leaf["offset"]) for leaf in leaves if leaf["offset"] is not None}
-        return [LeafSpec.from_json(leaf) for leaf in leaves], offsets
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, "structure.json is not as it was written") from error
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(path.parent, f"{path.name} cannot be read") from error
-
-
-def _score(path: Path) -> float | None:
-    try:
-        score = json.loads((path / "progress.json").read_text(encoding="utf-8"))["score"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return None if score is None else float(score)
-
-
-def _damaged(path: Path, what: str) -> CheckpointError:
-    others = sorted(
-        int(other.parent.name) for other in path.parent.glob("[0-9]*/progress.json") if other.parent != path
-    )
-    remedy = f"restore another one: {', '.join(map(str, others))}" if others else "start a new run"
-    return CheckpointError(f"The checkpoint {path} is damaged ({what}): {remedy}.")
-
-
-def _import_orbax() -> Any:
-    import orbax.checkpoint as ocp
-
-    return ocp
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Orbax's remarks on its inner life from the screen."""
-    logger = logging.getLogger("absl")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what fails is raised, too
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -56,7 +56,7 @@ class LivePanel(BaseRecorder):
     def write(self, row: Row) -> None:
         if self._status is not None:
             self._status.take_row(row)
-            self._draw(force=any(name.startswith("eval/") for name in row))
+            self._draw()
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
         if self._status is not None:
@@ -78,9 +78,9 @@ class LivePanel(BaseRecorder):
             live.update(self._panel(), refresh=True)
             live.stop()
 
-    def _draw(self, force: bool = False) -> None:
+    def _draw(self) -> None:
         start = self._clock()
-        if self._live is None or (start < self._next_frame and not force):
+        if self._live is None or start < self._next_frame:
             return
         self._live.update(self._panel(), refresh=True)
         end = self._clock()
