@@ -132,15 +132,29 @@ class VectorEnv(Env):
     def _renewed(self, internal: PyTreeDict, starts_now: jax.Array) -> PyTreeDict:
         """``internal`` with a fresh ``next_start`` for every environment that needs one now."""
 
-        def is_missing(carry: tuple[PyTreeDict, jax.Array]) -> jax.Array:
-            return jnp.any(starts_now & ~carry[1])
+        @jax.custom_batching.custom_vmap
+        def renewed(needed: jax.Array, next_start: PyTreeDict, is_fresh: jax.Array, keys: jax.Array, number: jax.Array):
+            def is_missing(carry: tuple) -> jax.Array:
+                return jnp.any(needed & ~carry[1])
 
-        def renew(carry: tuple[PyTreeDict, jax.Array]) -> tuple[PyTreeDict, jax.Array]:
-            fresh = _start_of(self._episode_start(internal.key, internal.episode + 1))
-            return fresh, jnp.ones_like(carry[1])
+            def renew(carry: tuple) -> tuple:
+                number = carry[2]
+                return _start_of(self._episode_start(keys, number)), jnp.ones_like(carry[1]), number + 1
 
-        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches.
-        next_start, is_fresh = jax.lax.while_loop(is_missing, renew, (internal.next_start, internal.next_is_fresh))
+            # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches. Each
+            # turn changes ``number``, or the compiler would move the reset out of the loop and run it at every step.
+            return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
+
+        @renewed.def_vmap
+        def joined(size: int, is_batched: Any, *args: Any) -> tuple[Any, Any]:
+            # Batches of batches (seeds of environments) are one batch: renewed together, not one for another in vain.
+            rows = jax.tree.map(lambda x, batched: x if batched else jnp.stack([x] * size), args, tuple(is_batched))
+            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+            result = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), renewed(*flat))
+            return result, jax.tree.map(lambda _: True, result)
+
+        args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
+        next_start, is_fresh = renewed(*jax.lax.stop_gradient(args))
         return internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
 
 
