@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.envs.env import EnvState
+from evorl.ops.packing import pack
 from evorl.ops.random import as_typed_key
+from evorl.ops.threefry import unrolled
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
 
@@ -56,11 +59,16 @@ def rollout(
 
     def block(block_state: EnvState) -> tuple[EnvState, SampleBatch]:
         keys = _step_keys(key, block_state, rollout_length)
+        unpack: list[Callable[[Any], SampleBatch]] = []
 
-        def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, SampleBatch]:
-            return env_step(env_fn, action_fn, env_state, agent_state, step_key, env_extra_fields)
+        def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, Any]:
+            env_state, transition = env_step(env_fn, action_fn, env_state, agent_state, step_key, env_extra_fields)
+            packed, unpack_rows = pack(transition, env_state.done.ndim)
+            unpack.append(unpack_rows)
+            return env_state, packed
 
-        return jax.lax.scan(one_step, block_state, keys)
+        block_state, packed = jax.lax.scan(one_step, block_state, keys)
+        return block_state, unpack[-1](packed)
 
     num_envs = jax.tree.leaves(env_state.done)[0].size
     size = block_size(num_envs, env_chunk)
@@ -109,12 +117,12 @@ def block_size(num_envs: int, env_chunk: int | None) -> int:
 
 
 def _step_keys(key: Key, env_state: EnvState, rollout_length: int) -> Key:
-    """Keys ``[T, B]`` for vectorised environments, ``[T]`` for a single one."""
+    """Keys ``[T, B]`` for vectorised environments, ``[T]`` for a single one, made for use inside the loop."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rollout_length))
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None
     if env_id is None:
-        return keys
-    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, env_id)
+        return unrolled(keys)
+    return unrolled(jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, env_id))
 
 
 def _check_fields(info: PyTreeDict, names: Sequence[str]) -> None:

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from evorl.ops import collectives
+from evorl.ops.packing import pack
 from evorl.types import Params, PyTreeNode
 
 _RULES = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms, "sgd": optax.identity}
@@ -50,15 +52,16 @@ class Optimizer(PyTreeNode):
         return optax.chain(*parts, optax.scale(-1.0 * rate))  # pyright: ignore[reportArgumentType]
 
     def init(self, params: Params) -> Any:
-        """The optimizer's state for these parameters."""
-        return self._transformation(0.0).init(params)
+        """The optimizer's state for these parameters: of one flat vector, which makes for few operations."""
+        return self._transformation(0.0).init(ravel_pytree(params)[0])
 
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
-        updates, opt_state = self._transformation(progress).update(gradients, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
+        flat, unravel = ravel_pytree(params)
+        updates, opt_state = self._transformation(progress).update(ravel_pytree(gradients)[0], opt_state, flat)
+        return unravel(optax.apply_updates(flat, updates)), opt_state
 
 
 def gradient_step(
@@ -86,6 +89,21 @@ def standardize(values: jax.Array) -> jax.Array:
     mean = collectives.mean_over_shares(values.mean())
     variance = collectives.mean_over_shares(jnp.square(values - mean).mean())
     return (values - mean) * jax.lax.rsqrt(variance + 1e-8)
+
+
+def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
+    """Random orders of ``num_rows`` rows, int32 ``[num_shuffles, num_rows]``.
+
+    Up to 4096 rows the row's number is put into the low bits of the random number it is sorted by: one array is sorted
+    instead of two, four times faster on a CPU. At least 20 random bits are left, so that equal ones are rare.
+    """
+    index_bits = max(1, (num_rows - 1).bit_length())
+    if index_bits > 12:
+        return jax.vmap(lambda k: jax.random.permutation(k, num_rows))(jax.random.split(key, num_shuffles))
+    mask = jnp.uint32((1 << index_bits) - 1)
+    random = jax.random.bits(key, (num_shuffles, num_rows), jnp.uint32)
+    tagged = jnp.sort((random & ~mask) | jnp.arange(num_rows, dtype=jnp.uint32), axis=-1)
+    return (tagged & mask).astype(jnp.int32)
 
 
 def scan_minibatches(
@@ -118,11 +136,12 @@ def scan_minibatches(
             f"A batch of {num_rows} rows cannot be cut into {num_minibatches} equal minibatches: "
             "choose a divisor, or another number of environments or steps."
         )
-    shuffle = jax.vmap(lambda epoch_key: jax.random.permutation(epoch_key, num_rows))
-    order = shuffle(jax.random.split(key, num_epochs)).reshape(num_epochs * num_minibatches, -1)
+    order = _shuffles(key, num_epochs, num_rows).reshape(num_epochs * num_minibatches, -1)
+
+    packed, unpack = pack(batch)
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
         rows = collectives.minibatch_share(rows)
-        return update(carry, jax.tree.map(lambda x: jnp.take(x, rows, axis=0, unique_indices=True), batch))
+        return update(carry, unpack(jax.tree.map(lambda x: x[rows], packed)))
 
     return jax.lax.scan(one_minibatch, carry, order)
