@@ -1,0 +1,67 @@
+"""The child's side of a measurement: read settings, and for every line that comes in measure once and answer in JSON.
+
+Peers import this module in environments of their own, so it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Reading = Mapping[str, Any]
+
+
+def read_settings() -> dict[str, Any]:
+    """The settings of this child: the JSON object in its first argument."""
+    return json.loads(sys.argv[1])
+
+
+def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
+    """Prepare (compile, warm up), then answer every line of standard input with one measurement.
+
+    Whatever else is printed goes to standard error.
+
+    Args:
+        prepare: makes everything ready and returns what measures once.
+        packages: whose versions are told.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    measure = prepare()
+    print(json.dumps({"ready": True, "versions": versions(*packages)}), file=answers, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(measure()), file=answers, flush=True)
+
+
+def timed(steps: int, run: Callable[[], None]) -> dict[str, Any]:
+    """A reading of ``run``, which takes so many environment steps.
+
+    Steps per second are what counts; steps per second of processor time, of all threads together, depend less on what
+    else the machine does.
+    """
+    start, cpu_start = time.perf_counter(), time.process_time()
+    run()
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "steps_per_second": steps / seconds,
+        "steps_per_cpu_second": steps / cpu_seconds,
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions by package, and that of Python."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

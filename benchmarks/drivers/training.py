@@ -1,0 +1,69 @@
+"""Training through ``Workflow.learn``, recorded as an ordinary run is, without evaluation; compilation is excluded.
+
+Settings: ``config`` (a run's config as a mapping), ``warmup_steps`` and ``steps`` (environment steps of each seed in one
+measurement), ``recording`` (true), ``cache`` (folder of compiled programs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from typing import Any
+
+from benchmarks.child import Reading, read_settings, serve, timed
+from evorl.runtime import prepare_runtime
+
+
+class Training:
+    """One run that is continued at every measurement, each time into a run folder of its own."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from omegaconf import OmegaConf
+
+        from evorl.cli import build_workflow
+
+        self.recording = settings.get("recording", True)
+        self.config = {"eval_interval": 0, "log_interval": 5000, **settings["config"]}
+        self.workflow = build_workflow(OmegaConf.create(self.config))
+        self.steps = settings["steps"]
+        self.state = self.workflow.init(0)
+        self.iterations = 0
+        self.learn(settings["warmup_steps"])
+
+    def learn(self, steps: int) -> Reading:
+        """Train for so many environment steps more."""
+        from evorl.recorders import make_recorder
+        from evorl.run_folder import RunFolder
+
+        per_iteration = self.workflow.timesteps_per_iteration
+        first, self.iterations = self.iterations, self.iterations + max(1, steps // per_iteration)
+        workflow = self.workflow.replace(total_timesteps=float(self.iterations * per_iteration))
+        with contextlib.ExitStack() as stack:
+            screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(screen))
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            recorder = make_recorder(RunFolder.create(folder, self.config), live=False) if self.recording else None
+            total = (self.iterations - first) * per_iteration * (workflow.execution.num_seeds or 1)
+
+            def go_on() -> None:
+                self.state = workflow.learn(self.state, recorder=recorder, progress={"iterations": first})
+
+            reading = timed(total, go_on)
+            closing = time.perf_counter()
+            if recorder is not None:
+                recorder.close()
+            reading["closing_seconds"] = time.perf_counter() - closing
+        return {**reading, "num_devices": workflow.execution.num_devices}
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    prepare_runtime(settings["config"].get("devices", "auto"), settings.get("cache") or False)
+    training = Training(settings)
+    return lambda: training.learn(training.steps)
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "evorl")
