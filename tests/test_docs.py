@@ -1,0 +1,147 @@
+"""The documentation is true: its Python runs, its commands name options that exist, its tables follow the YAML."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+import types
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from tests.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
+
+PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
+PYTHON_PAGES = [p for p in PAGES if any(b.language == "python" for b in blocks(p.values[0]))]
+TRAIN = ("python scripts/train.py", "evorl-train")
+EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate")
+
+
+def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
+    """Run a block as a cell of the page's notebook; tracebacks point into the page."""
+    code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
+    output = io.StringIO()
+    with redirect_stdout(output):
+        exec(code, vars(module))
+    return output.getvalue()
+
+
+def says(expected: str, actual: str) -> bool:
+    """Whether an output is the expected one, where ``...`` stands for anything and white space does not count."""
+    pattern = r".*?".join(re.escape(" ".join(part.split())) for part in expected.split("..."))
+    return re.fullmatch(pattern.replace(r"\ ", r"\s*"), " ".join(actual.split()), re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
+    module = types.ModuleType("docs_notebook")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    page_blocks = blocks(page)
+    for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
+        if block.language != "python":
+            continue
+        output = run_python(block, page, module)
+        if following is not None and following.language == "text":
+            assert says(following.text, output), (
+                f"{page}:{following.line} shows\n{following.text}\nand the code prints\n{output}"
+            )
+
+
+def commands(page: Path) -> list[tuple[int, str]]:
+    """The command lines in a page's shell blocks, with their lines; continued ones joined, comments dropped."""
+    found = []
+    for block in blocks(page):
+        if block.language in ("bash", "console"):
+            text = block.text.replace("\\\n", "  ")
+            for offset, line in enumerate(text.splitlines()):
+                line = line.removeprefix("$ ").split("  #")[0].strip()
+                if line and not line.startswith("#"):
+                    found.append((block.line + offset, line))
+    return found
+
+
+def compose(overrides: list[str]):
+    """What the command line composes, for every combination that a sweep of these overrides would run."""
+    from hydra import compose, initialize_config_dir
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from evorl.cli import config_folder
+
+    jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(overrides), max_batch_size=None)
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        return [compose("config", overrides=list(job)) for batch in jobs for job in batch]
+
+
+def overrides_of(command: str, starts: tuple[str, ...]) -> list[str] | None:
+    start = next((s for s in starts if command.startswith(s)), None)
+    if start is None:
+        return None
+    return [word for word in shlex.split(command[len(start) :]) if "=" in word and not word.startswith("--")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_name_options_that_exist(page):
+    for line, command in commands(page):
+        where = f"{page}:{line}: {command}"
+        overrides = overrides_of(command, TRAIN)
+        if overrides is None:
+            overrides = overrides_of(command, EVALUATE)
+        # A page may train an algorithm or environment of its own, which the package's config tree does not have.
+        if overrides is not None and "--config-dir" not in command:
+            try:
+                assert compose(overrides), where
+            except Exception as error:
+                pytest.fail(f"{where}\n{error}")
+        if command.startswith("make "):
+            target = re.sub(r"\w+=(\"[^\"]*\"|\S+)", "", command).split()[1]
+            assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE), where
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_tables_follow_the_configs(page):
+    text = page.read_text(encoding="utf-8")
+    assert text == with_tables(text), "a settings table is out of date: python -m tests.doc_pages"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_every_setting_is_told():
+    """Each key of the run's and the algorithms' configs stands in a settings table, with a comment."""
+    told = "".join(page.read_text(encoding="utf-8") for page in pages())
+    for file in [ROOT / "configs/config.yaml", *sorted((ROOT / "configs/agent").glob("*.yaml"))]:
+        assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in told, f"no page tells of {file.name}"
+        for name, value, comment in settings(file):
+            assert comment or not value, f"{file.name}: {name} has no comment"
+
+
+def test_reference_has_every_module():
+    told = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    named = re.findall(r"^::: (\S+)$", told, re.MULTILINE)
+    for path in sorted((ROOT / "evorl").rglob("[!_]*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        assert named.count(module) == 1, f"add a line '::: {module}' to the page of its room in docs/reference"
+
+
+def test_this_test_bites(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```python\nprint(1 + 1)\n1 / 0\n```\n\n```bash\nmake nothing\n```\n", encoding="utf-8")
+    first, _ = blocks(page)
+    assert (first.language, first.line) == ("python", 4)
+    with pytest.raises(ZeroDivisionError) as raised:
+        run_python(first, page, types.ModuleType("notebook"))
+    assert raised.traceback[-1].lineno == 4  # counted from 0: line 5 of the page
+    assert says("a ... c", "a b\n c")
+    assert not says("a ... d", "a b c")
+    with pytest.raises(AssertionError):
+        test_commands_name_options_that_exist(page)
