@@ -1,1 +1,1 @@
-"""Benchmarks: speed beside peers and floors (``python -m benchmarks.speed``), learning (``... benchmarks.learning``)."""
+"""Benchmarks: of speed (``python -m benchmarks.speed``) and of learning (``python -m benchmarks.learning``)."""

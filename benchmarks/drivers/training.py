@@ -1,6 +1,6 @@
 """Training through ``Workflow.learn``, recorded as an ordinary run is, without evaluation; compilation is excluded.
 
-Settings: ``config`` (a run's config as a mapping), ``warmup_steps`` and ``steps`` (environment steps of each seed in one
+Settings: ``config`` (of a run, as a mapping), ``warmup_steps`` and ``steps`` (environment steps of each seed in one
 measurement), ``recording`` (true), ``cache`` (folder of compiled programs).
 """
 
