@@ -45,23 +45,38 @@ class Optimizer(PyTreeNode):
         rate = start if end is None else start + (end - start) * jnp.clip(progress, 0.0, 1.0)
         parts = []
         if self.max_grad_norm is not None:
-            parts.append(optax.clip_by_global_norm(self.max_grad_norm))  # pyright: ignore[reportArgumentType]
+            parts.append(optax.clip_by_global_norm(self.max_grad_norm))
         parts.append(_RULES[self.name]() if self.name == "sgd" else _RULES[self.name](eps=self.epsilon))
         if self.weight_decay is not None:
             parts.append(optax.add_decayed_weights(self.weight_decay))
-        return optax.chain(*parts, optax.scale(-1.0 * rate))  # pyright: ignore[reportArgumentType]
+        return optax.chain(*parts, optax.scale(-1.0 * rate))
 
     def init(self, params: Params) -> Any:
-        """The optimizer's state for these parameters: of one flat vector, which makes for few operations."""
-        return self._transformation(0.0).init(ravel_pytree(params)[0])
+        """The optimizer's state for these parameters."""
+        return self._transformation(0.0).init(_flattened(params)[0])
 
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
-        flat, unravel = ravel_pytree(params)
-        updates, opt_state = self._transformation(progress).update(ravel_pytree(gradients)[0], opt_state, flat)
-        return unravel(optax.apply_updates(flat, updates)), opt_state
+        flat, restore = _flattened(params)
+        updates, opt_state = self._transformation(progress).update(_flattened(gradients)[0], opt_state, flat)
+        return restore(optax.apply_updates(flat, updates)), opt_state  # pyright: ignore[reportArgumentType]
+
+
+# Networks of up to so many parameters are updated as one flat vector.
+FLAT_PARAMETERS = 2**15
+
+
+def _flattened(params: Params) -> tuple[Any, Callable[[Any], Params]]:
+    """Few parameters as one flat vector, many as they are, and the way back.
+
+    The update of a small network is bound by the number of operations, a few for each leaf; that of a large one by
+    memory, where the joining would be one more copy.
+    """
+    if sum(leaf.size for leaf in jax.tree.leaves(params)) <= FLAT_PARAMETERS:
+        return ravel_pytree(params)
+    return params, lambda same: same
 
 
 def gradient_step(
