@@ -1,0 +1,69 @@
+"""Small workflows that many tests share, so that their compiled programs are shared too, and ways to compare states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.sac import SACWorkflow
+from evorl.workflows import Workflow
+
+NUM_ENVS = 8
+EPISODE_STEPS = 10  # evaluations are short, and many episodes end
+_SHARED = {
+    "num_envs": NUM_ENVS,
+    "devices": 1,
+    "env_chunk": None,
+    "agent": {"network": {"hidden_sizes": [8]}},
+    "eval_episodes": 4,
+    "eval_interval": 0,
+}
+PPO_CONFIG = {**_SHARED, "rollout_length": 8, "num_epochs": 2, "num_minibatches": 2, "total_timesteps": 64 * 20}
+SAC_CONFIG = {
+    **_SHARED,
+    "updates_per_iteration": 2,
+    "batch_size": 16,
+    "learning_starts": 16,
+    "replay_capacity": 128,
+    "total_timesteps": 8 * 20,
+}
+_CONFIGS = {"ppo": (PPOWorkflow, PPO_CONFIG), "sac": (SACWorkflow, SAC_CONFIG)}
+ENVS = ("CartPole-v1", "Pendulum-v1")
+
+
+def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **changes: Any) -> Workflow:
+    """A workflow of ``"ppo"`` or ``"sac"`` with tiny networks, some entries of its config changed."""
+    cls, config = _CONFIGS[algorithm]
+    env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
+    return cls.build_from_config({**config, "env": env, **changes})
+
+
+def arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every leaf by its path, PRNG keys as their words."""
+    return {jax.tree_util.keystr(path): _array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _array(leaf: Any) -> np.ndarray:
+    is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+
+def assert_identical(actual: Any, expected: Any) -> None:
+    """Every leaf equal to the last bit."""
+    actual, expected = arrays(actual), arrays(expected)
+    assert actual.keys() == expected.keys()
+    different = [path for path, value in expected.items() if not np.array_equal(actual[path], value, equal_nan=True)]
+    assert not different, f"{len(different)} of {len(expected)} leaves differ: {different[:6]}"
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+    """Every leaf equal up to ``tolerance``, absolute and relative."""
+    actual, expected = arrays(actual), arrays(expected)
+    assert actual.keys() == expected.keys()
+    for path, value in expected.items():
+        np.testing.assert_allclose(actual[path], value, rtol=tolerance, atol=tolerance, err_msg=path)

@@ -1,0 +1,111 @@
+"""Devices, blocks of environments and neighbouring seeds do not show in what is computed, but for rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+
+from evorl.ops.collectives import DATA_AXIS, ENV_AXIS
+from evorl.types import State
+from evorl.workflows import Execution, Workflow, execution
+from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, small
+
+ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
+LAYOUTS = {
+    "2 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=2)},
+    "4 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=4)},
+    "2 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
+    "4 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
+    "blocks of 2": {"env_chunk": 2},
+    "2 devices, blocks of 2": {"execution": Execution(axis=ENV_AXIS, num_devices=2), "env_chunk": 2},
+}
+
+
+def _run(workflow: Workflow, state: State) -> tuple[dict[str, Any], State]:
+    """What the first rollout left behind, and the state after five updates."""
+    metrics, state = execution.iterate_program(workflow, state, 1)
+    after_rollout = {"env_state": state.env_state, "episodes": jax.tree.map(lambda x: x[0], metrics.episodes)}
+    if "replay_state" in state:
+        after_rollout["replay"] = state.replay_state
+    after_rollout = arrays(after_rollout)
+    _, state = execution.iterate_program(workflow, state, 4)
+    return after_rollout, state
+
+
+@pytest.fixture(scope="module", params=[(a, e) for a in ("ppo", "sac") for e in ENVS], ids="-".join)
+def on_one_device(request: pytest.FixtureRequest) -> tuple:
+    workflow = small(*request.param)
+    after_rollout, state = _run(workflow, workflow.init(0))
+    fresh, trained = arrays(workflow.init(0).agent_state.params), arrays(state.agent_state.params)
+    assert any(abs(trained[path] - fresh[path]).max() > 10 * PARAMETER_TOLERANCE for path in fresh)
+    return workflow, after_rollout, state
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_does_not_show(on_one_device: tuple, layout: str) -> None:
+    workflow, after_rollout, state = on_one_device
+    laid_out = workflow.replace(**LAYOUTS[layout])
+    after_its_rollout, its_state = _run(laid_out, execution.place(laid_out, workflow.init(0)))
+    assert_close(after_its_rollout, after_rollout, ROLLOUT_TOLERANCE)
+    assert_close(its_state.agent_state, state.agent_state, PARAMETER_TOLERANCE)
+    assert_identical(its_state.iterations, state.iterations)
+
+
+@pytest.mark.parametrize("layout", ["4 devices", "blocks of 2", "2 devices, blocks of 2"])
+def test_every_transition_of_the_first_rollout(layout: str) -> None:
+    workflow = small("ppo", "Pendulum-v1")
+    laid_out = workflow.replace(**LAYOUTS[layout])
+
+    def collect(workflow: Workflow, state: State) -> tuple[Any, State]:
+        return workflow.collect(state)
+
+    expected, _ = jax.jit(collect)(workflow, workflow.init(0))
+    on_mesh = jax.jit(execution.on_mesh(laid_out, collect, returns_state=True))
+    trajectory, _ = on_mesh(laid_out, execution.place(laid_out, workflow.init(0)))
+    assert_close(trajectory, expected, ROLLOUT_TOLERANCE)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_set_up_on_a_mesh(algorithm: str) -> None:
+    workflow = small(algorithm)
+    laid_out = workflow.replace(**LAYOUTS["2 devices"])
+    state = laid_out.init(0)
+    assert_close(state, workflow.init(0), 1e-6)
+    planned = execution.place(laid_out, workflow.init(0))
+    assert [x.sharding for x in jax.tree.leaves(state)] == [x.sharding for x in jax.tree.leaves(planned)]
+
+
+@pytest.mark.parametrize("num_devices", [1, 4])
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_seeds_side_by_side(algorithm: str, env: str, num_devices: int) -> None:
+    together = small(algorithm, env, num_seeds=4, devices=num_devices)
+    assert together.execution.axis == (execution.SEED_AXIS if num_devices > 1 else None)
+    after_rollout, states = _run(together, together.init(5))
+    solo = small(algorithm, env)
+    for i in range(4):
+        after_solo_rollout, state = _run(solo, solo.init(5 + i))
+        own_rollout = {path: value[i] for path, value in after_rollout.items()}
+        assert_close(own_rollout, after_solo_rollout, ROLLOUT_TOLERANCE)
+        own = jax.tree.map(lambda x, i=i: x[i], states.agent_state)
+        assert_close(own, state.agent_state, PARAMETER_TOLERANCE)
+        assert_identical(states.key[i], state.key)
+
+
+def test_seeds_and_environments_on_one_mesh() -> None:
+    """Three seeds do not fill two devices evenly, so the environments of each seed are shared out instead."""
+    together = small("ppo", num_seeds=3, devices=2)
+    assert together.execution.axis == ENV_AXIS
+    _, states = _run(together, together.init(5))
+    solo = small("ppo")
+    _, state = _run(solo, solo.init(7))
+    assert_close(jax.tree.map(lambda x: x[2], states.agent_state), state.agent_state, PARAMETER_TOLERANCE)
+
+
+def test_evaluation_on_a_mesh() -> None:
+    workflow = small("ppo", eval_episodes=6)
+    wide = small("ppo", eval_episodes=6, devices=4)
+    assert wide.eval_env.num_envs == 8
+    expected, on_mesh = workflow.evaluate(workflow.init(0)), wide.evaluate(wide.init(0))
+    assert_close(on_mesh, expected, ROLLOUT_TOLERANCE)
