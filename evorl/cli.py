@@ -99,11 +99,11 @@ def _train_in(
     finished = False
     try:
         with stop_on_signals() as should_stop:
-            if state is None:
+            if state is None or progress is None:
                 state = workflow.init(config.seed)
                 recorder.message(f"Set-up done {time.perf_counter() - _STARTED:.1f} s after the start.")
             else:
-                recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")  # pyright: ignore
+                recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
             state = workflow.learn(
                 state, recorder=recorder, checkpointer=checkpointer, progress=progress, should_stop=should_stop
             )
@@ -163,9 +163,7 @@ def build_workflow(config: DictConfig) -> Workflow:
     return workflow_class.build_from_config(config)
 
 
-def restore(
-    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str
-) -> tuple[State, dict[str, Any]]:
+def restore(workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str) -> tuple[State, dict[str, Any]]:
     """A saved state on this workflow's devices, and what the checkpoint says of the run."""
     import jax
 

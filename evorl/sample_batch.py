@@ -28,11 +28,11 @@ class SampleBatch(PyTreeData):
         extras: other information by name, leaves ``[..., *]``.
     """
 
-    obs: chex.ArrayTree | None = None
-    actions: chex.ArrayTree | None = None
-    rewards: chex.ArrayTree | None = None
-    next_obs: chex.ArrayTree | None = None
-    dones: chex.Array | None = None
+    obs: Any = None
+    actions: Any = None
+    rewards: Any = None
+    next_obs: Any = None
+    dones: Any = None
     extras: Any = None
 
     def __len__(self) -> int:

@@ -16,20 +16,24 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
+import sys
 import types as python_types
 import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
 import chex
 import jax
+import jax.core
 import numpy as np
 
-Action: TypeAlias = chex.ArrayTree
-Observation: TypeAlias = chex.ArrayTree
-Params: TypeAlias = chex.ArrayTree
+# An array, or any pytree of arrays: what is in it is known by its name, and no type checker could follow.
+Action: TypeAlias = Any
+Observation: TypeAlias = Any
+Params: TypeAlias = Any
 PolicyExtras: TypeAlias = "PyTreeDict"
-Reward: TypeAlias = chex.Array
+Reward: TypeAlias = jax.Array
 Key: TypeAlias = chex.PRNGKey
 T = TypeVar("T")
 
@@ -84,7 +88,7 @@ class PyTreeDict(dict):
     def copy(self) -> Self:
         return type(self)(self)
 
-    def __or__(self, other: Mapping) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __or__(self, other: Mapping) -> Self:
         return type(self)({**self, **other})
 
     def __ior__(self, other: Mapping) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -118,7 +122,7 @@ def _flatten_dict_with_keys(d: PyTreeDict) -> tuple[list, tuple]:
     return [(jax.tree_util.DictKey(name), d[name]) for name in names], names
 
 
-def _unflatten_dict(names: tuple, children: tuple) -> PyTreeDict:
+def _unflatten_dict(names: tuple, children: Iterable[Any]) -> PyTreeDict:
     d = PyTreeDict()
     for name, child in zip(names, children, strict=True):
         dict.__setitem__(d, name, child)
@@ -161,9 +165,9 @@ def _annotation_is_static(annotation: Any) -> bool:
 
 def _resolved_annotations(cls: type) -> dict[str, Any]:
     """Annotations of the class itself; an annotation that cannot be resolved here counts as data."""
-    namespace = vars(__import__("sys").modules.get(cls.__module__, python_types.ModuleType("none")))
+    namespace = vars(sys.modules.get(cls.__module__, python_types.ModuleType("none")))
     resolved = {}
-    for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+    for name, annotation in inspect.get_annotations(cls).items():
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, dict(namespace), dict(vars(cls)))
@@ -250,7 +254,7 @@ def _as_hashable(value: Any) -> Any:
     return value
 
 
-@dataclass_transform(field_specifiers=(pytree_field, dataclasses.field))
+@dataclass_transform(field_specifiers=(pytree_field, dataclasses.field), frozen_default=True)
 class PyTreeNode:
     """The base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
 

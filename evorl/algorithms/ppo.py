@@ -17,7 +17,7 @@ from evorl.agent import Agent, AgentState, action_distribution, observation_ndim
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
-from evorl.networks import PolicyNetwork, ValueNetwork, build_torso, select_observation
+from evorl.networks import PolicyNetwork, ValueNetwork, apply_network, build_torso, select_observation
 from evorl.ops.collectives import mean_over_shares
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
 from evorl.ops.normalization import init_statistics
@@ -76,11 +76,11 @@ class PPOAgent(Agent):
 
     def _policy(self, agent_state: AgentState, params: Params, sample_batch: SampleBatch) -> Any:
         obs = preprocess(agent_state, sample_batch.obs, self.policy_obs_key)
-        return self.distribution(self.policy_network.apply(params["policy"], obs))
+        return self.distribution(apply_network(self.policy_network, params["policy"], obs))
 
     def values(self, agent_state: AgentState, params: Params, obs: Any) -> jax.Array:
         """Values of observations, ``[...]``."""
-        return self.value_network.apply(params["value"], preprocess(agent_state, obs, self.value_obs_key))
+        return apply_network(self.value_network, params["value"], preprocess(agent_state, obs, self.value_obs_key))
 
     def _squash(self, raw_actions: jax.Array) -> Action:
         return raw_actions if self.distribution.is_discrete else jnp.tanh(raw_actions)
@@ -162,6 +162,7 @@ class PPOWorkflow(OnPolicyWorkflow):
             exceeds this; ``None`` never stops.
     """
 
+    agent: PPOAgent
     gae_lambda: float = 0.95
     num_epochs: int = 4
     num_minibatches: int = 4
@@ -223,5 +224,3 @@ class PPOWorkflow(OnPolicyWorkflow):
             "old_values": values,
         }
         return SampleBatch(obs=trajectory.obs, extras=PyTreeDict(policy_extras=remembered))
-
-

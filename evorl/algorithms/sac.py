@@ -7,6 +7,7 @@ adapted so that the entropy stays near a target. An ensemble of critics guards a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ from evorl.agent import Agent, AgentState, action_distribution, observation_ndim
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
-from evorl.networks import EnsembleQNetwork, PolicyNetwork, build_torso, select_observation
+from evorl.networks import EnsembleQNetwork, PolicyNetwork, apply_network, build_torso, select_observation
 from evorl.ops.losses import td_error
 from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import Optimizer, gradient_step
@@ -80,7 +81,7 @@ class SACAgent(Agent):
 
     def _policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         obs = preprocess(agent_state, obs, self.policy_obs_key)
-        return self.distribution(self.policy_network.apply(policy_params, obs))
+        return self.distribution(apply_network(self.policy_network, policy_params, obs))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -104,11 +105,12 @@ class SACAgent(Agent):
         policy = self._policy(agent_state, policy_params, obs)
         critic_obs = preprocess(agent_state, obs, self.value_obs_key)
         if self.distribution.is_discrete:
-            q_values = self.critic_network.apply(critic_params, critic_obs).min(axis=0)  # [N, A]
+            q_values = apply_network(self.critic_network, critic_params, critic_obs).min(axis=0)  # [N, A]
             entropy = policy.entropy()
             return (policy.probs * q_values).sum(axis=-1), -entropy, entropy
         actions, log_prob = policy.sample_and_log_prob(keys)
-        return self.critic_network.apply(critic_params, critic_obs, actions).min(axis=0), log_prob, -log_prob
+        q_values = apply_network(self.critic_network, critic_params, critic_obs, actions).min(axis=0)  # [N]
+        return q_values, log_prob, -log_prob
 
     def critic_loss(
         self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key, discount: jax.Array
@@ -121,10 +123,10 @@ class SACAgent(Agent):
         next_values = next_q - jnp.exp(params.log_temperature) * next_log_prob
         obs = preprocess(agent_state, batch.obs, self.value_obs_key)
         if self.distribution.is_discrete:
-            q_values = self.critic_network.apply(critic_params, obs)
+            q_values = apply_network(self.critic_network, critic_params, obs)
             q_values = jnp.take_along_axis(q_values, batch.actions[None, :, None], axis=-1)[..., 0]
         else:
-            q_values = self.critic_network.apply(critic_params, obs, batch.actions)  # [K, N]
+            q_values = apply_network(self.critic_network, critic_params, obs, batch.actions)  # [K, N]
         discounts = discount * (1.0 - batch.extras.termination)
         errors = td_error(q_values, batch.rewards, discounts, next_values)
         loss = jnp.square(errors).mean(axis=-1).sum()
@@ -176,6 +178,7 @@ class SACWorkflow(OffPolicyWorkflow):
         tau: share of the new critics in the slow ones after each update.
     """
 
+    agent: SACAgent
     actor_optimizer: Optimizer = Optimizer()
     critic_optimizer: Optimizer = Optimizer()
     temperature_optimizer: Optimizer = Optimizer()
@@ -203,35 +206,22 @@ class SACWorkflow(OffPolicyWorkflow):
         """One update of each part."""
         row_keys = jax.vmap(jax.random.split)(keys)
         params = agent_state.params
-        critic, critic_opt, critic_losses = gradient_step(
-            self.agent.critic_loss,
-            self.critic_optimizer,
-            params.critic,
-            opt_state.critic,
-            agent_state,
-            batch,
-            row_keys[:, 0],
-            self.discount,
-            progress=progress,
+        step = functools.partial(gradient_step, progress=progress)
+        given = (agent_state, batch, row_keys[:, 0], self.discount)
+        critic, critic_opt, critic_losses = step(
+            self.agent.critic_loss, self.critic_optimizer, params.critic, opt_state.critic, *given
         )
         agent_state = agent_state.replace(params=params.replace(critic=critic))
-        policy, actor_opt, actor_losses = gradient_step(
-            self.agent.actor_loss,
-            self.actor_optimizer,
-            params.policy,
-            opt_state.actor,
-            agent_state,
-            batch,
-            row_keys[:, 1],
-            progress=progress,
+        given = (agent_state, batch, row_keys[:, 1])
+        policy, actor_opt, actor_losses = step(
+            self.agent.actor_loss, self.actor_optimizer, params.policy, opt_state.actor, *given
         )
-        log_temperature, temperature_opt, temperature = gradient_step(
+        log_temperature, temperature_opt, temperature = step(
             self.agent.temperature_loss,
             self.temperature_optimizer,
             params.log_temperature,
             opt_state.temperature,
             actor_losses.entropy,
-            progress=progress,
         )
         params = PyTreeDict(
             policy=policy,

@@ -181,7 +181,7 @@ def _repair_fluid_forces() -> None:
             warnings.simplefilter("ignore")
             brax.fluid.jp.clip(jnp.zeros(1), a_min=0.0)
     except TypeError:
-        brax.fluid.jp = _NumpyWithOldClip()  # pyright: ignore[reportAttributeAccessIssue]
+        brax.fluid.jp = _NumpyWithOldClip()
 
 
 class _NumpyWithOldClip:

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -53,10 +52,10 @@ class EnvState(PyTreeData):
             observation, before any autoreset) and ``is_reset_step`` (bool).
     """
 
-    env_state: chex.ArrayTree
+    env_state: Any
     obs: Observation
-    reward: chex.Array
-    done: chex.Array
+    reward: jax.Array
+    done: jax.Array
     info: PyTreeDict = pytree_field(default_factory=PyTreeDict)
     _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # what wrappers remember
 

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.envs.env import Env, EnvState
+from evorl.envs.env import EnvState
+from evorl.envs.wrappers.vector import VectorEnv
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
@@ -42,7 +43,7 @@ class Evaluator(PyTreeNode):
         ValueError: neither or both of ``agent_fn`` and ``action_fn`` are given; ``num_episodes`` is not positive.
     """
 
-    env: Env = pytree_field(static=True)
+    env: VectorEnv = pytree_field(static=True)
     agent_fn: Callable | None = pytree_field(static=True, default=None)
     max_episode_steps: int = 1000
     discount: float = 1.0
@@ -53,7 +54,7 @@ class Evaluator(PyTreeNode):
         if (self.agent_fn is None) == (self.action_fn is None):
             raise ValueError("Evaluator takes one of agent_fn and action_fn (two names of the same argument).")
         if not hasattr(self.env, "num_envs"):
-            raise ValueError("Evaluator takes a vector environment: wrap it, for example in VmapWrapper(env, num_envs).")
+            raise ValueError("Evaluator takes a vector environment: wrap yours, as in VmapWrapper(env, num_envs).")
 
     def evaluate(self, agent_state: AgentState, key: Key, num_episodes: int) -> EvaluationMetrics:
         """The results of exactly ``num_episodes`` episodes, as a pure function of ``agent_state`` and ``key``."""

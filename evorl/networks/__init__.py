@@ -2,7 +2,7 @@
 
 from evorl.networks.activations import activation_by_name, activation_names
 from evorl.networks.cnn import CNN
-from evorl.networks.heads import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork
+from evorl.networks.heads import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork, apply_network
 from evorl.networks.inputs import network_input, select_observation
 from evorl.networks.mlp import MLP
 from evorl.networks.torsos import build_torso
@@ -16,6 +16,7 @@ __all__ = [
     "ValueNetwork",
     "activation_by_name",
     "activation_names",
+    "apply_network",
     "build_torso",
     "network_input",
     "select_observation",

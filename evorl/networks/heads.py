@@ -6,13 +6,15 @@ All networks are modules compared by value.
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from evorl.networks.inputs import network_input
 from evorl.networks.mlp import kernel_initializer
-from evorl.types import Action, Observation
+from evorl.types import Action, Observation, Params
 
 
 class PolicyNetwork(nn.Module):
@@ -133,6 +135,12 @@ class EnsembleQNetwork(nn.Module):
             self.torso.clone(parent=None), self.num_actions, self.observation_ndim, self.output_scale, name="members"
         )
         return member(obs) if action is None else member(obs, action)
+
+
+def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array:
+    """What a network of this module makes of ``inputs``, with the parameters that its ``init`` returned."""
+    # Flax's own ``apply`` returns a pair when asked for changed collections, which no network here has.
+    return network.apply(params, *inputs)  # pyright: ignore[reportReturnType]
 
 
 def _torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> jax.Array:

@@ -62,7 +62,11 @@ def gather_rows(tree: Tree, axis: int = 0) -> Tree:
     name = _bound_axis()
     if name is None:
         return tree
-    return jax.tree.map(lambda x: _on_raw_data(x, lambda raw: jax.lax.all_gather(raw, name, axis=axis, tiled=True)), tree)
+
+    def gather(raw: jax.Array) -> jax.Array:
+        return jax.lax.all_gather(raw, name, axis=axis, tiled=True)
+
+    return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
 
 
 def sum_shards(tree: Tree) -> Tree:
@@ -153,5 +157,5 @@ def _raw_zeros(shape: jax.ShapeDtypeStruct) -> jax.Array:
 
 def _restored(shape: jax.ShapeDtypeStruct, raw: jax.Array) -> jax.Array:
     if _is_key(shape):
-        return jax.random.wrap_key_data(raw, impl=str(shape.dtype._impl.name))  # pyright: ignore
+        return jax.random.wrap_key_data(raw, impl=str(shape.dtype._impl.name))
     return raw.astype(shape.dtype)

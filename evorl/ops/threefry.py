@@ -51,7 +51,7 @@ def _split(key: jax.Array, shape: Sequence[int]) -> jax.Array:
     return jnp.stack(_threefry_2x32(key, *_counters(shape)), axis=-1)
 
 
-def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
+def _fold_in(key: jax.Array, data: Any) -> jax.Array:
     return jnp.stack(_threefry_2x32(key, jnp.uint32(0), data.astype(jnp.uint32)))
 
 

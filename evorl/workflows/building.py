@@ -72,7 +72,8 @@ def node_from_config(cls: type[Node], config: Mapping[str, Any] | None, where: s
         ValueError: a key is no field of the node, with the nearest valid name.
     """
     config = plain(config or {})
-    check_names(config, {field.name for field in dataclasses.fields(cls)} - set(given), f"key of {where}")
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
     return cls(**fields_from_config(cls, config, where), **given)
 
 

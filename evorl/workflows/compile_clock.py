@@ -12,11 +12,11 @@ _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 _totals = {"trace": 0.0, "compile": 0.0, "programs": 0}
 
 
-def _listen(event: str, seconds: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **_: object) -> None:
     if event in _TRACE_EVENTS:
-        _totals["trace"] += seconds
+        _totals["trace"] += duration_secs
     elif event == _COMPILE_EVENT:
-        _totals["compile"] += seconds
+        _totals["compile"] += duration_secs
         _totals["programs"] += 1
 
 

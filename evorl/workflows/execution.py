@@ -300,7 +300,7 @@ def plan_execution(
     bytes_per_env = row_bytes(jax.eval_shape(env.reset, jax.random.key(0)), env.num_envs)
     if env_chunk == "auto":
         env_chunk = max(16, CHUNK_BYTES // bytes_per_env) if on_cpu else None
-    if not (env_chunk is None or isinstance(env_chunk, int) and env_chunk > 0):
+    if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
         raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
     if devices == "auto":
         count = _worthwhile_devices(available, seeds, env.num_envs, bytes_per_env if on_cpu else None)

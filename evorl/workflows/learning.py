@@ -158,7 +158,8 @@ class LearningRun:
             self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
         if state is None:
             clock = CompileClock()
-            state = jax.block_until_ready(self.workflow.init())
+            state = self.workflow.init()
+            jax.block_until_ready(state)
             self.recorder.message(f"Set-up ready: {clock.report()}.")
         while self.iterations < self.last_iteration:
             state = self._chunk(state)

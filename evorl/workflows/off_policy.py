@@ -128,9 +128,7 @@ class OffPolicyWorkflow(Workflow):
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         replay_state = self.replay_buffer.add(state.replay_state, _stored_part(batch))
         # All batches are drawn before the updates, so that devices need not talk during them.
-        batches = self.replay_buffer.sample_many(
-            replay_state, sample_key, self.updates_per_iteration, self.batch_size
-        )
+        batches = self.replay_buffer.sample_many(replay_state, sample_key, self.updates_per_iteration, self.batch_size)
         info = batch.extras.env_extras
         episode_rows = (batch.dones, info.episode_return, info.episode_length)
         episodes = episode_statistics(*collectives.gather_rows(episode_rows, axis=1))
@@ -144,9 +142,7 @@ class OffPolicyWorkflow(Workflow):
             self._learn_repeatedly, agent_state, state.opt_state, batches, learn_key, num_updates, self.progress(state)
         )
         metrics.episodes = episodes
-        return metrics, state.replace(
-            agent_state=agent_state, opt_state=opt_state, replay_state=replay_state, key=key
-        )
+        return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, replay_state=replay_state, key=key)
 
     def _learn_repeatedly(
         self,

@@ -1,4 +1,4 @@
-"""The contract of every algorithm: ``init``, ``step``, ``evaluate``, ``learn``; a step is ``collect`` then ``update``."""
+"""What every algorithm offers: ``init``, ``step``, ``evaluate``, ``learn``; a step is ``collect`` then ``update``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import jax
 
 from evorl.agent import Agent
-from evorl.envs.env import Env
+from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.metrics import WideCounter
 from evorl.ops.random import as_typed_key
@@ -41,8 +41,8 @@ class Workflow(PyTreeNode):
         execution: seeds and devices.
     """
 
-    env: Env = pytree_field(static=True)
-    eval_env: Env = pytree_field(static=True)
+    env: VectorEnv = pytree_field(static=True)
+    eval_env: VectorEnv = pytree_field(static=True)
     agent: Agent
     discount: float = 0.99
     total_timesteps: float = 1e6
@@ -67,7 +67,7 @@ class Workflow(PyTreeNode):
 
     @classmethod
     @abstractmethod
-    def make_agent(cls, config: Mapping[str, Any], env: Env) -> Agent:
+    def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
         """The agent described by the ``agent`` part of a config, for the spaces of ``env``.
 
         Raises:
@@ -106,7 +106,7 @@ class Workflow(PyTreeNode):
         evaluator = Evaluator(
             env=self.eval_env,
             agent_fn=self.agent.evaluate_actions,
-            max_episode_steps=self.eval_env.max_episode_steps,
+            max_episode_steps=self.eval_env.max_episode_steps or Evaluator.max_episode_steps,
             env_chunk=self.env_chunk,
         )
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
