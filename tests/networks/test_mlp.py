@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.mlp import MLP
+from evorl.networks.mlp import MLP, orthogonal_matrix
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (5, 6))
@@ -29,6 +29,29 @@ def test_orthogonal_weights_have_their_gain() -> None:
     np.testing.assert_allclose(kernel.T @ kernel, 2.0 * np.eye(4), atol=1e-5)
     head = params["Dense_1"]["kernel"]
     np.testing.assert_allclose(head.T @ head, 1e-4 * np.eye(3), atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40), (16, 16), (1, 5), (3, 3, 2, 8), (3, 3, 8, 40)], ids=str)
+def test_the_shorter_side_of_an_orthogonal_matrix_is_orthonormal(shape: tuple[int, ...]) -> None:
+    matrix = np.asarray(orthogonal_matrix(KEY, shape, scale=2.0))
+    assert (matrix.shape, matrix.dtype) == (shape, np.float32)
+    rows = matrix.reshape(-1, shape[-1]) / 2.0  # of a convolution: window and inputs are the rows
+    _assert_orthonormal(rows)
+
+
+def test_orthogonal_matrices_of_several_keys_are_each_orthonormal_and_differ() -> None:
+    keys = jax.random.split(KEY, 8)
+    matrices = np.asarray(jax.jit(jax.vmap(lambda key: orthogonal_matrix(key, (24, 12))))(keys))
+    for matrix in matrices:
+        _assert_orthonormal(matrix)
+    np.testing.assert_allclose(matrices[3], orthogonal_matrix(keys[3], (24, 12)), atol=1e-5)
+    assert np.abs(matrices[0] - matrices[1]).max() > 0.1
+
+
+def _assert_orthonormal(rows: np.ndarray) -> None:
+    rows = rows.astype(np.float64)
+    gram = rows @ rows.T if rows.shape[0] < rows.shape[1] else rows.T @ rows
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
 
 
 def test_uniform_weights_stay_within_their_bound() -> None:
