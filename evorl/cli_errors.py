@@ -21,12 +21,13 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, ArithmeticError, OSError) as error:
-        _exit(error, str(error))
     except Exception as error:
-        if not type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
+        # First, since some of these are ValueErrors or OSErrors as well.
+        if type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
+            _exit(error, _config_error_in_words(error, config_folder))
+        if not isinstance(error, (ValueError, ArithmeticError, OSError)):
             raise
-        _exit(error, _config_error_in_words(error, config_folder))
+        _exit(error, str(error))
 
 
 def _exit(error: Exception, text: str) -> None:
@@ -62,8 +63,7 @@ def known_keys(config_folder: Path) -> list[str]:
         if isinstance(config, dict):
             config.pop("defaults", None)
             config.pop("hydra", None)
-            prefix = "env." if file.relative_to(config_folder).parts[0] == "env" else ""
-            keys.update(prefix + key for key in _dotted(config))
+            keys.update(_dotted(config))
     return sorted(keys)
 
 

@@ -16,7 +16,8 @@ def prepare_runtime(devices: str | int = "auto", compilation_cache: bool | str =
     Args:
         devices: ``"auto"`` or a number.
         compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little;
-            ``True`` for the user's cache folder, a path for another, ``False`` for none.
+            ``True`` for the user's cache folder, or the one that ``JAX_COMPILATION_CACHE_DIR`` names; a path for
+            another; ``False`` leaves JAX as it is.
     """
     import jax
 
@@ -25,9 +26,12 @@ def prepare_runtime(devices: str | int = "auto", compilation_cache: bool | str =
     # The backend may run already, as in the second job of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", wanted)
-    if compilation_cache:
-        folder = cache_folder() if compilation_cache is True else Path(compilation_cache).expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+    if not compilation_cache:
+        return
+    folder = None if compilation_cache is True else Path(compilation_cache).expanduser()
+    if folder or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(folder or cache_folder()))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # By default only programs that took more than a second to compile are kept.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 

@@ -1,0 +1,81 @@
+"""JAX is set up as asked for, and what the user has set in the environment stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from evorl.runtime import cache_folder, prepare_runtime
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+
+
+def _settings() -> tuple[str | None, float]:
+    return jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+
+
+@pytest.fixture(autouse=True)
+def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A user who has set nothing; afterwards the settings of the tests are back."""
+    jax.devices()  # from here on the number of devices is settled
+    before = _settings()
+    for name in (FOLDER, SECONDS):
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jax.config.update(FOLDER, None)
+    jax.config.update(SECONDS, 1.0)
+    yield
+    jax.config.update(FOLDER, before[0])
+    jax.config.update(SECONDS, before[1])
+
+
+def test_programs_are_kept_in_the_cache_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_runtime()
+    assert _settings() == (str(tmp_path / "cache" / "evorl" / "compiled"), 0.1)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "evorl" / "compiled"
+
+
+def test_a_folder_of_ones_own_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    prepare_runtime(compilation_cache="~/programs")
+    assert _settings() == (str(tmp_path / "programs"), 0.1)
+
+
+def test_without_a_cache_jax_stays_as_it_is() -> None:
+    prepare_runtime(compilation_cache=False)
+    assert _settings() == (None, 1.0)
+
+
+def test_what_the_environment_says_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jax.config.update(FOLDER, "theirs")  # as JAX does when it reads the environment at its import
+    monkeypatch.setenv(FOLDER.upper(), "theirs")
+    monkeypatch.setenv(SECONDS.upper(), "1.0")
+    prepare_runtime()
+    assert _settings() == ("theirs", 1.0)
+    prepare_runtime(compilation_cache=str(tmp_path))  # said for this run: nearer than the environment
+    assert _settings() == (str(tmp_path), 1.0)
+
+
+def test_devices_stay_as_they_are_once_the_backend_runs() -> None:
+    before = len(jax.devices())
+    prepare_runtime(devices=before + 1, compilation_cache=False)
+    assert len(jax.devices()) == before
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])
+def test_a_fresh_process_gets_its_devices(devices: int | str, expected: int) -> None:
+    code = (
+        f"from evorl.runtime import prepare_runtime; prepare_runtime({devices!r}, False); "
+        "import jax; print(len(jax.devices()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == expected
