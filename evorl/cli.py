@@ -99,16 +99,18 @@ def _train_in(
     finished = False
     try:
         with stop_on_signals() as should_stop:
-            if state is None or progress is None:
-                state = workflow.init(config.seed)
-                recorder.message(f"Set-up done {time.perf_counter() - _STARTED:.1f} s after the start.")
-            else:
+            if progress is not None:
                 recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
             state = workflow.learn(
-                state, recorder=recorder, checkpointer=checkpointer, progress=progress, should_stop=should_stop
+                state,
+                key=config.seed,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                progress=progress,
+                should_stop=should_stop,
             )
             finished = not should_stop()
-        recorder.message(f"Results are in {folder.path}")
+        recorder.message(f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)")
         if not finished:
             recorder.message(f"To go on: python scripts/train.py resume={folder.path}")
     except ArithmeticError as error:

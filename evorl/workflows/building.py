@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evorl.envs import AutoresetMode, create_env
 from evorl.types import PyTreeNode
 from evorl.workflows.execution import plan_execution
+from evorl.workflows.settings import check_names, checked_mapping, checked_value, declared_ranges, positive
 
 if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
@@ -24,6 +24,12 @@ RUN_KEYS = frozenset(
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk"})
+# Options of an environment that change what the agent is paid, not what is reported.
+REWARD_OPTIONS = frozenset({"reward_scale", "sparse_reward_interval"})
+_NO_TRAINING = {
+    AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
+    AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
+}
 
 
 def read_workflow_config(cls: type[Workflow], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,10 +39,13 @@ def read_workflow_config(cls: type[Workflow], config: Mapping[str, Any]) -> dict
     check_names(config, field_names | BUILD_KEYS | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
+    settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
+    own = fields_from_config(cls, settings, "")
     num_envs = positive(config.get("num_envs", 1), "num_envs")
-    env = make_env(config["env"], num_envs, config.get("autoreset_mode", "NORMAL"))
+    env = make_env(config["env"], num_envs, training_mode(config.get("autoreset_mode", "NORMAL")))
+    eval_config = as_paid_by_the_environment(config["env"])
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
-    eval_env = make_env(config["env"], eval_rows(eval_episodes), "DISABLED")
+    eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
     execution, env_chunk = plan_execution(
         env,
         devices=config.get("devices", 1),
@@ -44,19 +53,35 @@ def read_workflow_config(cls: type[Workflow], config: Mapping[str, Any]) -> dict
         env_chunk=config.get("env_chunk", "auto"),
     )
     if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
-        eval_env = make_env(config["env"], eval_rows(eval_episodes, execution.num_devices), "DISABLED")
-    agent = cls.make_agent(config.get("agent") or {}, env)
-    settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
-    own = fields_from_config(cls, settings, "")
+        eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
+    agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     return {**own, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
 
 
-def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: str | AutoresetMode) -> Any:
+def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
     """The vector environment of a config."""
-    if isinstance(autoreset_mode, str):
-        check_names([autoreset_mode.upper()], AutoresetMode.__members__, "autoreset_mode")
-        autoreset_mode = AutoresetMode[autoreset_mode.upper()]
     return create_env(config, parallel=num_envs, autoreset_mode=autoreset_mode)
+
+
+def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """The autoreset mode of training environments.
+
+    Raises:
+        ValueError: there is no such mode, or it is one whose idle steps nothing would leave out of the training.
+    """
+    if not isinstance(mode, AutoresetMode):
+        check_names([str(mode).upper()], AutoresetMode.__members__, "autoreset_mode")
+        mode = AutoresetMode[str(mode).upper()]
+    if mode in _NO_TRAINING:
+        raise ValueError(f"autoreset_mode={mode.value} is not for training: {_NO_TRAINING[mode]}. Use normal or fast.")
+    return mode
+
+
+def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """An environment's config without what changes its reward: evaluations report what the environment itself pays."""
+    if not isinstance(config, Mapping):
+        return config
+    return {key: value for key, value in config.items() if key not in REWARD_OPTIONS}
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
@@ -71,25 +96,31 @@ def node_from_config(cls: type[Node], config: Mapping[str, Any] | None, where: s
     Raises:
         ValueError: a key is no field of the node, with the nearest valid name.
     """
-    config = plain(config or {})
+    config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
     return cls(**fields_from_config(cls, config, where), **given)
 
 
 def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values for the fields of ``cls``: nested mappings become the node their field is annotated with."""
+    """Values for the fields of ``cls``: nested mappings become the node their field is annotated with.
+
+    Raises:
+        ValueError: a value is not of the type of its field, or out of the range that the class declares.
+    """
     annotations = typing.get_type_hints(cls)
+    ranges = declared_ranges(cls)
     values = {}
     for name, value in config.items():
         annotation = annotations[name]
         nested = _node_type(annotation)
         path = f"{where}.{name}" if where else name
-        if isinstance(value, Mapping) and nested is not None:
-            value = node_from_config(nested, value, path)
-        elif _expects_float(annotation):
-            value = _as_float(value, path)
-        values[name] = value
+        if nested is None:
+            values[name] = checked_value(value, annotation, path, ranges.get(name))
+        elif isinstance(value, nested):
+            values[name] = value
+        else:
+            values[name] = node_from_config(nested, value, path)
     return values
 
 
@@ -102,35 +133,6 @@ def plain(config: Any) -> dict[str, Any]:
     return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 
-def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
-    """Refuse a name that is not valid, and say the nearest one that is."""
-    valid = sorted(valid)
-    for name in names:
-        if name not in valid:
-            near = difflib.get_close_matches(name, valid, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"valid are {', '.join(valid)}."
-            raise ValueError(f"Unknown {what} {name!r}: {hint}")
-
-
-def positive(value: Any, name: str) -> int:
-    """``value`` as a positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
-    return int(value)
-
-
 def _node_type(annotation: Any) -> type[PyTreeNode] | None:
     candidates = (annotation, *typing.get_args(annotation))
     return next((a for a in candidates if isinstance(a, type) and issubclass(a, PyTreeNode)), None)
-
-
-def _expects_float(annotation: Any) -> bool:
-    return annotation is float or float in typing.get_args(annotation)
-
-
-def _as_float(value: Any, path: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{path} must be a number, got {value!r}.")
-    return float(value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -139,9 +141,50 @@ def on_mesh(workflow: Workflow, fn: Callable[..., Any], returns_state: bool) -> 
     return sharded
 
 
-@jax.jit
-def init_program(workflow: Workflow, key: Key) -> State:
-    """Set-up as one program: parameters, first resets and buffers, each device making its part."""
+def initial_state(workflow: Workflow, key: Key) -> State:
+    """Set-up as one program: parameters, first resets and buffers, each device making its part.
+
+    ``key`` is one key, or one for each seed. It composes with ``jit`` and ``vmap`` around it.
+    """
+    return _initial_state(workflow, key) if _inside_trace() else _init_program()(workflow, key)
+
+
+def _inside_trace() -> bool:
+    return isinstance(jax.lax.add(0, 0), jax.core.Tracer)
+
+
+@functools.cache
+def _init_program() -> Callable[[Workflow, Key], State]:
+    # It runs once, so on a CPU, where that is the longer part, it is compiled without optimization: in half the time.
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return jax.jit(_initial_state, compiler_options=options)
+
+
+def compile_ahead(workflow: Workflow, key: Key) -> threading.Thread:
+    """Begin to compile the training program beside the set-up, from the shapes of the state. Join before the training.
+
+    A failure is left to the training itself to report.
+    """
+    state = jax.eval_shape(_init_program(), workflow, key)
+    execution = workflow.execution
+    if execution.axis is not None:
+        specs = state_specs(execution, workflow.sharded_axes, state)
+        state = jax.tree.map(
+            lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(execution.mesh, spec)),
+            state,
+            specs,
+        )
+
+    def compile_training() -> None:
+        with contextlib.suppress(Exception):
+            iterate_program.lower(workflow, state, 1).compile()
+
+    thread = threading.Thread(target=compile_training, name="compile-training", daemon=True)
+    thread.start()
+    return thread
+
+
+def _initial_state(workflow: Workflow, key: Key) -> State:
     execution = workflow.execution
     if execution.axis is None:
         return _set_up(workflow, key)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from evorl.metrics import EpisodeStatistics
-from evorl.types import PyTreeDict, State
+from evorl.types import Key, PyTreeDict, State
 from evorl.workflows import execution as programs
 from evorl.workflows.compile_clock import CompileClock
 
@@ -100,6 +100,7 @@ class NoRecorder:
 def run_learning(
     workflow: Workflow,
     state: State | None,
+    key: Key | int,
     recorder: Recorder | None,
     checkpointer: Checkpointer | None,
     progress: Mapping[str, Any] | None,
@@ -107,7 +108,7 @@ def run_learning(
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
     run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {})
-    return run.train(state, should_stop or (lambda: False))
+    return run.train(state, key, should_stop or (lambda: False))
 
 
 class LearningRun:
@@ -140,7 +141,7 @@ class LearningRun:
         """Environment steps taken so far, for each seed."""
         return self.iterations * self.steps
 
-    def train(self, state: State | None, should_stop: Callable[[], bool]) -> State:
+    def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
         """Run the loop; returns the last state."""
         execution = self.workflow.execution
         total = self.last_iteration * self.steps
@@ -157,10 +158,7 @@ class LearningRun:
         if total != int(self.workflow.total_timesteps):
             self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
         if state is None:
-            clock = CompileClock()
-            state = self.workflow.init()
-            jax.block_until_ready(state)
-            self.recorder.message(f"Set-up ready: {clock.report()}.")
+            state = self._fresh_start(key)
         while self.iterations < self.last_iteration:
             state = self._chunk(state)
             state = self._between_chunks(state)
@@ -169,6 +167,16 @@ class LearningRun:
                 break
         if self.saved_at != self.iterations:
             self._save(state, None)
+        return state
+
+    def _fresh_start(self, key: Key | int) -> State:
+        """Set up, and compile the training at the same time."""
+        clock = CompileClock()
+        compiling = self.workflow.compile_ahead(key)
+        state = self.workflow.init(key)
+        jax.block_until_ready(state)
+        compiling.join()
+        self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
     def _chunk(self, state: State) -> State:
@@ -182,8 +190,8 @@ class LearningRun:
         seconds = clock.seconds
         self.iterations += num_iterations
         if first:
-            self.recorder.message(f"First step done: {clock.report()}.")
-            self.seconds_per_iteration = max(seconds - clock.total_seconds_before_run, 1e-6)
+            self.recorder.message(f"First step in {clock.report()}.")
+            self.seconds_per_iteration = max(clock.seconds_of_the_rest, 1e-6)
         else:
             self.seconds_per_iteration = seconds / num_iterations
         rows = jax.tree.map(lambda x: x[:num_iterations], metrics)

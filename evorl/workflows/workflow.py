@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -118,8 +119,15 @@ class Workflow(PyTreeNode):
         Args:
             key: a seed or a key. With several seeds, seed i of them is the solo run of ``key + i``; or one key each.
         """
+        return programs.initial_state(self, self._keys_of_seeds(key))
+
+    def _keys_of_seeds(self, key: Key | int) -> Key:
         key = jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
-        return programs.init_program(self, programs.seed_keys(self.execution, key))
+        return programs.seed_keys(self.execution, key)
+
+    def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
+        """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
+        return programs.compile_ahead(self, self._keys_of_seeds(key))
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
@@ -133,6 +141,7 @@ class Workflow(PyTreeNode):
         self,
         state: State | None = None,
         *,
+        key: Key | int = 0,
         recorder: Recorder | None = None,
         checkpointer: Checkpointer | None = None,
         progress: Mapping[str, Any] | None = None,
@@ -141,8 +150,9 @@ class Workflow(PyTreeNode):
         """Train until ``total_timesteps``, recording and saving on the way.
 
         Args:
-            state: where to start from; a fresh ``init`` if ``None``. Its memory is given to the training (donated): go
-                on with the state that is returned.
+            state: where to start from; a fresh ``init(key)`` if ``None``. Its memory is given to the training
+                (donated): go on with the state that is returned.
+            key: the seed or key of a fresh start.
             recorder: where metrics go.
             checkpointer: where states are saved.
             progress: what the checkpoint that ``state`` was loaded from says of the run, to resume it.
@@ -151,7 +161,7 @@ class Workflow(PyTreeNode):
         Raises:
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
         """
-        return run_learning(self, state, recorder, checkpointer, progress, should_stop)
+        return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
 
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""

@@ -1,0 +1,124 @@
+"""Values of settings, checked against the field they are for: types by its annotation, ranges by its class.
+
+Ranges are checked while building only: later a number may be traced, or a batch of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.types import PyTreeNode
+
+
+def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
+    """Refuse a name that is not valid, and say the nearest one that is."""
+    valid = sorted(valid)
+    for name in names:
+        if name not in valid:
+            near = difflib.get_close_matches(str(name), valid, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid are {', '.join(valid)}."
+            raise ValueError(f"Unknown {what} {name!r}: {hint}")
+
+
+def positive(value: Any, name: str) -> int:
+    """``value`` as a positive whole number; a float without a fraction, such as 1e6, is one."""
+    value = _plain(value)
+    if not _is_number(value) or not math.isfinite(value) or value != int(value) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, got {_shown(value)}.")
+    return int(value)
+
+
+def checked_mapping(value: Any, name: str) -> dict[str, Any]:
+    """``value`` as a dict of settings; ``None`` is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping of settings, as in {{{name}: {{key: value}}}}, got {value!r}.")
+    return dict(value)
+
+
+def checked_value(value: Any, annotation: Any, name: str, within: str | None = None) -> Any:
+    """``value`` as the type that a field is annotated with.
+
+    Args:
+        value: as it comes from YAML, the command line or Python.
+        annotation: of the field. Numbers, flags and names are checked, alone or with ``None``; a float without a
+            fraction serves as a whole number, and whole numbers are positive. Others are left as they are.
+        name: the setting's path, for messages.
+        within: the interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
+
+    Raises:
+        ValueError: another type, or out of range; the message says what is expected.
+    """
+    members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    wanted = [member for member in members if member is not type(None)]
+    value = _plain(value)
+    if value is None and len(wanted) < len(members):
+        return None
+    if float in wanted:
+        return _number(value, name, within)
+    if len(wanted) != 1:
+        return value
+    (wanted_type,) = wanted
+    if wanted_type is int:
+        return positive(value, name)
+    if wanted_type is bool and not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {_shown(value)}.")
+    if wanted_type is str and not isinstance(value, str):
+        raise ValueError(f"{name} must be a name, got {_shown(value)}.")
+    if typing.get_origin(wanted_type) is typing.Literal and value not in typing.get_args(wanted_type):
+        valid = [str(option) for option in typing.get_args(wanted_type)]
+        near = difflib.get_close_matches(str(value), valid, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {_shown(value)}.{hint}")
+    return value
+
+
+def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
+    """The intervals that a class and its bases declare as ``ranges``, by field."""
+    ranges: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        ranges |= vars(base).get("ranges", {})
+    return ranges
+
+
+def _number(value: Any, name: str, within: str | None) -> float:
+    interval = within or "(-inf, inf)"
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    fits = _is_number(value) and not math.isnan(value)
+    fits = fits and (value > low or (value == low and interval[0] == "["))
+    fits = fits and (value < high or (value == high and interval[-1] == "]"))
+    if not fits:
+        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}, got {_shown(value)}.")
+    return float(value)
+
+
+def _in_words(interval: str, low: float, high: float) -> str:
+    if math.isinf(low) and math.isinf(high):
+        return ""
+    if math.isinf(high):
+        return f" above {low:g}" if interval[0] == "(" else f" of at least {low:g}"
+    return f" in {interval}"
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else repr(value)
