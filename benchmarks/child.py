@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ def read_settings() -> dict[str, Any]:
 def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
     """Prepare (compile, warm up), then answer every line of standard input with one measurement.
 
-    Whatever else is printed goes to standard error.
+    Whatever else is printed goes to standard error. A measurement during which the process was stopped (job control) is
+    taken again.
 
     Args:
         prepare: makes everything ready and returns what measures once.
@@ -36,8 +38,15 @@ def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
     os.dup2(2, 1)
     measure = prepare()
     print(json.dumps({"ready": True, "versions": versions(*packages)}), file=answers, flush=True)
+    continued: list[int] = []
+    signal.signal(signal.SIGCONT, lambda number, frame: continued.append(number))
     for _ in sys.stdin:
-        print(json.dumps(measure()), file=answers, flush=True)
+        continued.clear()
+        reading = measure()
+        while continued:
+            continued.clear()
+            reading = measure()
+        print(json.dumps(reading), file=answers, flush=True)
 
 
 def timed(steps: int, run: Callable[[], None]) -> dict[str, Any]:
