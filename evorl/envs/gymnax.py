@@ -48,6 +48,8 @@ GYMNAX_CLASSES = {
     "FrozenLake-misc": ("misc.frozen_lake", "FrozenLake"),
 }
 GYMNAX_ENV_NAMES = tuple(GYMNAX_CLASSES)
+# Classes whose observations leave the bounds they declare (gymnax 1.0.1): here they have none.
+_WRONG_OBS_BOUNDS = ("GaussianBandit", "MemoryChain", "MetaMaze", "UmbrellaChain")
 GYMNAX_EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is made"}
 
 
@@ -77,6 +79,8 @@ class GymnaxAdapter(Env):
         state, obs, self._step_draws = self._traced()
         self._state_dtypes = jax.tree.map(lambda x: x.dtype, state)
         self._obs_space = _space(gymnax_env.observation_space(self.params), obs)
+        if type(gymnax_env).__name__ in _WRONG_OBS_BOUNDS:
+            self._obs_space = Box(-np.inf, np.inf, self._obs_space.shape, self._obs_space.dtype)
 
     @property
     def obs_space(self) -> Space:
@@ -213,8 +217,15 @@ def _make_adapter(env_name: str, env_kwargs: tuple) -> GymnaxAdapter:
         names = {field.name for field in dataclasses.fields(env_class().default_params)}
         check_options(f"gymnax {env_name}", options, names | parameter_names(env_class))
         env = env_class(**{name: value for name, value in options.items() if name not in names})
-        params = env.default_params.replace(**{name: value for name, value in options.items() if name in names})
+        default = env.default_params
+        given = {name: _like(getattr(default, name), value) for name, value in options.items() if name in names}
+        params = default.replace(**given)
         return GymnaxAdapter(env, params, ("gymnax", env_name, env_kwargs))
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A whole number given for a parameter that is a float is one too."""
+    return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def _space(space: Any, obs: Any = None) -> Space:

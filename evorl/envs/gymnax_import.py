@@ -45,16 +45,39 @@ def load_environment_class(module_name: str, class_name: str) -> Any:
 def _import_alone(full_name: str) -> tuple[ModuleType, ModuleType]:
     with _lock:
         stand_ins = _stand_in_packages(full_name)
-        sys.modules.update({**stand_ins, **_loaded})
+        plotting = _lazy_plotting_modules()
+        sys.modules.update({**plotting, **stand_ins, **_loaded})
         try:
             base = importlib.import_module("gymnax.environments.environment")
             module = importlib.import_module(full_name)
         finally:
+            for name in plotting:
+                del sys.modules[name]
             for name in [name for name in sys.modules if name == "gymnax" or name.startswith("gymnax.")]:
                 imported = sys.modules.pop(name)
                 if name not in stand_ins:
                     _loaded[name] = imported
     return module, base
+
+
+class _LazyModule(ModuleType):
+    """Imports the module of its name when something is looked up in it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _lazy_plotting_modules() -> dict[str, ModuleType]:
+    """What the environments import for their pictures only, unless it is there already."""
+    names = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn")
+    modules: dict[str, ModuleType] = {name: _LazyModule(name) for name in names if name not in sys.modules}
+    for name, module in modules.items():
+        package, _, attribute = name.rpartition(".")
+        if package in modules:
+            setattr(modules[package], attribute, module)
+    return modules
 
 
 def _stand_in_packages(full_name: str) -> dict[str, ModuleType]:

@@ -1,0 +1,167 @@
+"""The gymnax adapter: the contract, all environments, spaces, options."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import AutoresetMode, Box, Discrete, create_wrapped_gymnax_env
+from evorl.envs.gymnax import GYMNAX_CLASSES, GYMNAX_ENV_NAMES, GYMNAX_EXCLUDED, GymnaxAdapter
+from evorl.envs.gymnax_import import load_environment_class
+from evorl.envs.wrappers import ActionSquashWrapper, VectorEnv
+from tests.conformance.env_contract import VectorEnvContract
+
+
+class TestCartPole(VectorEnvContract):
+    """Terminates; the clock is cut to 25 steps so that it also truncates."""
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """CartPole of at most 25 steps."""
+        return create_wrapped_gymnax_env(
+            "CartPole-v1", parallel=parallel, autoreset_mode=autoreset_mode, episode_length=25
+        )
+
+
+class TestPendulum(VectorEnvContract):
+    """Never terminates; continuous actions."""
+
+    can_terminate = False
+    tolerance = 1e-4
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """Pendulum of 20 steps."""
+        return create_wrapped_gymnax_env(
+            "Pendulum-v1", parallel=parallel, autoreset_mode=autoreset_mode, episode_length=20
+        )
+
+
+@pytest.mark.parametrize("name", GYMNAX_ENV_NAMES)
+def test_every_environment_has_stable_types(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the plotting libraries some of them import
+        env = create_wrapped_gymnax_env(name, parallel=2)
+    state = jax.eval_shape(env.reset, jax.random.key(0))
+    after = jax.eval_shape(env.step, state, env.action_space.zeros((2,)))
+    assert jax.tree.structure(state) == jax.tree.structure(after)
+    for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    assert (state.obs.shape[1:], state.obs.dtype) == (env.obs_space.shape, env.obs_space.dtype)
+    assert env.max_episode_steps == env.unwrapped.params.max_steps_in_episode
+
+
+@pytest.mark.parametrize("name", ["Breakout-MinAtar", "MemoryChain-bsuite", "FourRooms-misc", "FrozenLake-misc"])
+def test_observations_are_in_their_space(name: str) -> None:
+    env = create_wrapped_gymnax_env(name, parallel=2)
+
+    @jax.jit
+    def play(key: jax.Array) -> jax.Array:
+        def step(state, step_key):
+            action = jax.vmap(env.action_space.sample)(jax.random.split(step_key, 2))
+            state = env.step(state, action)
+            return state, env.obs_space.contains(state.obs) & env.obs_space.contains(state.info.next_obs)
+
+        return jax.lax.scan(step, env.reset(key), jax.random.split(key, 100))[1]
+
+    assert play(jax.random.key(0)).all()
+
+
+def test_the_table_of_classes_is_gymnax_own() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from gymnax import registration
+    own = {name: (cls.__module__, cls.__name__) for name, cls in registration._builtins.items()}
+    ours = {name: (f"gymnax.environments.{module}", cls) for name, (module, cls) in GYMNAX_CLASSES.items()}
+    assert {name: entry for name, entry in own.items() if name not in GYMNAX_EXCLUDED} == ours
+
+
+def test_one_environment_is_imported_without_the_others() -> None:
+    code = """
+import sys
+from evorl.envs import create_env
+create_env("CartPole-v1")
+assert not any(name.split(".")[0] in ("gymnax", "matplotlib", "brax", "seaborn") for name in sys.modules)
+import gymnax
+assert gymnax.make("CartPole-v1")[0].name == "CartPole-v1"
+assert gymnax.environments.classic_control.cartpole.CartPole is gymnax.environments.CartPole
+assert create_env("MountainCar-v0").unwrapped.gymnax_env.__class__ is gymnax.environments.MountainCar
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_environments_that_download_are_refused() -> None:
+    with pytest.raises(ValueError, match="downloads the MNIST"):
+        create_wrapped_gymnax_env("MNISTBandit-bsuite")
+
+
+def test_old_gymnax_is_refused() -> None:
+    class OldEnv:
+        """No ``is_truncated``."""
+
+    with pytest.raises(TypeError, match=r"gymnax >= 1\.0"):
+        GymnaxAdapter(OldEnv())
+
+
+def test_parameters_and_constructor_arguments() -> None:
+    env = create_wrapped_gymnax_env("CartPole-v1", gravity=3.0, episode_length=7)
+    assert env.unwrapped.params.gravity == 3.0
+    assert env.max_episode_steps == 7
+    assert create_wrapped_gymnax_env("DeepSea-bsuite", size=5).obs_space.shape == (5, 5)
+    with pytest.raises(ValueError, match="did you mean 'gravity'"):
+        create_wrapped_gymnax_env("CartPole-v1", gravty=3.0)
+    with pytest.raises(ValueError, match="at least 1 step"):
+        create_wrapped_gymnax_env("CartPole-v1", episode_length=0)
+
+
+def test_spaces_are_converted() -> None:
+    env = create_wrapped_gymnax_env("CartPole-v1")
+    assert env.action_space == Discrete(2)
+    assert env.obs_space.high[1] == np.inf  # gymnax says the largest float
+    pendulum = create_wrapped_gymnax_env("Pendulum-v1")
+    assert pendulum.action_space == Box(-1.0, 1.0, (1,))
+    assert pendulum.unwrapped.action_space == Box(-2.0, 2.0, (1,))
+    assert not isinstance(create_wrapped_gymnax_env("MountainCarContinuous-v0").env.env, ActionSquashWrapper)
+    # Declared as integers, returned as floats; and the other way round.
+    assert create_wrapped_gymnax_env("Catch-bsuite").obs_space.dtype == np.float32
+    lake = create_wrapped_gymnax_env("FrozenLake-misc")
+    assert lake.obs_space == Box(0.0, 1.0, (16,))
+    assert create_wrapped_gymnax_env("FrozenLake-misc", flatten_obs=False).obs_space == Discrete(16)
+
+
+def test_random_steps_draw_from_the_episode_key() -> None:
+    env = create_wrapped_gymnax_env("BernoulliBandit-misc", parallel=64, autoreset_mode="FAST", episode_length=4)
+    assert env.unwrapped._step_draws
+
+    @jax.jit
+    def rewards(key: jax.Array) -> jax.Array:
+        def step(state, _):
+            state = env.step(state, jnp.zeros(64, jnp.int32))
+            return state, state.reward
+
+        return jax.lax.scan(step, env.reset(key), length=8)[1]
+
+    paid = np.asarray(rewards(jax.random.key(0)))
+    # FAST: the second episode has the start of the first, and random numbers of its own.
+    assert not np.array_equal(paid[:4], paid[4:])
+    assert 0.3 < paid.mean() < 0.7
+
+
+def test_an_adapter_of_ones_own_environment() -> None:
+    cartpole = load_environment_class("classic_control.cartpole", "CartPole")()
+    params = dataclasses.replace(cartpole.default_params, max_steps_in_episode=3)
+    env = GymnaxAdapter(cartpole, params)
+    assert env == GymnaxAdapter(cartpole, params)
+    assert env != GymnaxAdapter(cartpole)
+    state = env.reset(jax.random.PRNGKey(0))
+    for _ in range(3):
+        state = env.step(state, jnp.asarray(1))
+    assert state.info.truncation
+    assert not state.info.termination
