@@ -61,7 +61,7 @@ class Optimizer(PyTreeNode):
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
         flat, restore = _flattened(params)
         updates, opt_state = self._transformation(progress).update(_flattened(gradients)[0], opt_state, flat)
-        return restore(optax.apply_updates(flat, updates)), opt_state  # pyright: ignore[reportArgumentType]
+        return restore(optax.apply_updates(flat, updates)), opt_state
 
 
 # Networks of up to so many parameters are updated as one flat vector.
