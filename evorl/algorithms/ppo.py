@@ -7,7 +7,7 @@ that no update goes far from that policy. Advantages are estimated by GAE.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,12 @@ from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_er
 from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import gradient_step, scan_minibatches, standardize
 from evorl.ops.returns import gae
+from evorl.ops.schedules import linear_schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.building import node_from_config
 from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.settings import checked_mapping, require_positive
 
 
 class PPOAgent(Agent):
@@ -62,6 +64,13 @@ class PPOAgent(Agent):
     normalize_advantages: bool = True
     policy_obs_key: str | None = None
     value_obs_key: str | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {
+        "clip_epsilon": "(0, inf)",
+        "final_clip_epsilon": "[0, inf)",
+        "value_clip_epsilon": "(0, inf)",
+        "value_coefficient": "[0, inf)",
+    }
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Fresh networks, each from its own key."""
@@ -128,13 +137,14 @@ class PPOAgent(Agent):
     def _clip_epsilon(self, progress: jax.Array) -> jax.Array | float:
         if self.final_clip_epsilon is None:
             return self.clip_epsilon
-        return self.clip_epsilon + (self.final_clip_epsilon - self.clip_epsilon) * progress
+        return linear_schedule(progress, self.clip_epsilon, self.final_clip_epsilon)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], env: Env) -> Self:
         """The agent of a config, see ``configs/agent/ppo.yaml``."""
         settings = dict(config)
-        torso = build_torso({"hidden_sizes": (64, 64), **(settings.pop("network", None) or {})})
+        network = checked_mapping(settings.pop("network", None), "agent.network")
+        torso = build_torso({"hidden_sizes": (64, 64), **network})
         distribution = action_distribution(env.action_space, "PPO", squashed=False)
         return node_from_config(
             cls,
@@ -168,7 +178,10 @@ class PPOWorkflow(OnPolicyWorkflow):
     num_minibatches: int = 4
     target_kl: float | None = None
 
+    ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]", "target_kl": "(0, inf)"}
+
     def __post_init__(self) -> None:
+        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
         rows = self.rollout_length * self.env.num_envs
         if rows % self.num_minibatches:
             raise ValueError(

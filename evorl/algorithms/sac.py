@@ -29,6 +29,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.building import node_from_config
 from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.settings import checked_mapping, positive
 
 
 class SACAgent(Agent):
@@ -41,7 +42,7 @@ class SACAgent(Agent):
         temperature: the first weight of the entropy.
         adaptive_temperature: whether the temperature follows the target entropy.
         target_entropy_scale: the target entropy is minus this per dimension of a box, or this share of the greatest
-            entropy of discrete actions.
+            entropy of discrete actions; ``None`` for 1.0 and 0.5.
         normalize_obs: whether observations are normalised by running statistics.
         policy_obs_key: the entry of a dict observation that the policy sees.
         value_obs_key: the entry that the critics see.
@@ -52,10 +53,12 @@ class SACAgent(Agent):
     distribution: ActionDistribution = pytree_field(static=True)
     temperature: float = 1.0
     adaptive_temperature: bool = True
-    target_entropy_scale: float = 1.0
+    target_entropy_scale: float | None = None
     normalize_obs: bool = False
     policy_obs_key: str | None = None
     value_obs_key: str | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {"temperature": "(0, inf)"}
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Fresh networks, each from its own key; the slow critics start as copies."""
@@ -76,8 +79,9 @@ class SACAgent(Agent):
     def target_entropy(self) -> jax.Array | float:
         """The entropy that the temperature aims at, in nats."""
         size = self.distribution.size
-        greatest = math.log(size) if self.distribution.is_discrete else -size
-        return self.target_entropy_scale * greatest
+        # A share of 1 would ask for uniformly random actions.
+        unit, usual_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
+        return unit * (usual_scale if self.target_entropy_scale is None else self.target_entropy_scale)
 
     def _policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         obs = preprocess(agent_state, obs, self.policy_obs_key)
@@ -150,8 +154,9 @@ class SACAgent(Agent):
     def from_config(cls, config: Mapping[str, Any], env: Env) -> Self:
         """The agent of a config, see ``configs/agent/sac.yaml``."""
         settings = dict(config)
-        num_critics = settings.pop("num_critics", 2)
-        torso = build_torso({"hidden_sizes": (256, 256), "activation": "relu", **(settings.pop("network", None) or {})})
+        num_critics = positive(settings.pop("num_critics", 2), "agent.num_critics")
+        network = checked_mapping(settings.pop("network", None), "agent.network")
+        torso = build_torso({"hidden_sizes": (256, 256), "activation": "relu", **network})
         distribution = action_distribution(env.action_space, "SAC")
         num_actions = distribution.size if distribution.is_discrete else None
         return node_from_config(
@@ -184,6 +189,7 @@ class SACWorkflow(OffPolicyWorkflow):
     temperature_optimizer: Optimizer = Optimizer()
     tau: float = 0.005
 
+    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
 
     @classmethod

@@ -14,6 +14,7 @@ from evorl.networks.cnn import CNN
 from evorl.networks.mlp import MLP
 
 _TORSOS: dict[str, type[nn.Module]] = {"cnn": CNN, "mlp": MLP}
+_FLAGS = ("layer_norm", "orthogonal")
 _NOT_CONFIGURABLE = ("parent", "name", "output_size", "output_scale")
 
 
@@ -38,8 +39,14 @@ def build_torso(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if not isinstance(value, Sequence) or isinstance(value, str):
+    if name in _FLAGS:
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {value!r}.")
         return value
+    if name == "activation":
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ValueError(f"{name} must be a list of positive integers, as in [64, 64]; got {value!r}.")
     sizes = tuple(value)
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
         raise ValueError(f"{name} must be positive integers, got {list(sizes)}.")

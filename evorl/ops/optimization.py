@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from evorl.ops import collectives
 from evorl.ops.packing import pack
+from evorl.ops.schedules import linear_schedule
 from evorl.types import Params, PyTreeNode
 
 _RULES = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms, "sgd": optax.identity}
@@ -36,13 +37,21 @@ class Optimizer(PyTreeNode):
     epsilon: float = 1e-8
     weight_decay: float | None = None
 
+    ranges: ClassVar[Mapping[str, str]] = {
+        "learning_rate": "[0, inf)",
+        "final_learning_rate": "[0, inf)",
+        "max_grad_norm": "(0, inf)",
+        "epsilon": "[0, inf)",
+        "weight_decay": "[0, inf)",
+    }
+
     def __post_init__(self) -> None:
         if self.name not in _RULES:
             raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
 
     def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
         start, end = self.learning_rate, self.final_learning_rate
-        rate = start if end is None else start + (end - start) * jnp.clip(progress, 0.0, 1.0)
+        rate = start if end is None else linear_schedule(progress, start, end)
         parts = []
         if self.max_grad_norm is not None:
             parts.append(optax.clip_by_global_norm(self.max_grad_norm))

@@ -115,7 +115,7 @@ def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: 
         annotation = annotations[name]
         nested = _node_type(annotation)
         path = f"{where}.{name}" if where else name
-        if nested is None:
+        if nested is None or (value is None and type(None) in typing.get_args(annotation)):
             values[name] = checked_value(value, annotation, path, ranges.get(name))
         elif isinstance(value, nested):
             values[name] = value

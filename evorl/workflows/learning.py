@@ -107,7 +107,8 @@ def run_learning(
     should_stop: Callable[[], bool] | None,
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
-    run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {})
+    done = 0 if state is None else int(state.iterations)
+    run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {}, done)
     return run.train(state, key, should_stop or (lambda: False))
 
 
@@ -115,14 +116,19 @@ class LearningRun:
     """One training run on the host: counts iterations, calls the compiled chunks, and does what is due between them."""
 
     def __init__(
-        self, workflow: Workflow, recorder: Recorder, checkpointer: Checkpointer | None, progress: Mapping[str, Any]
+        self,
+        workflow: Workflow,
+        recorder: Recorder,
+        checkpointer: Checkpointer | None,
+        progress: Mapping[str, Any],
+        iterations: int,
     ) -> None:
         self.workflow = workflow
         self.recorder = recorder
         self.checkpointer = checkpointer
         self.steps = workflow.timesteps_per_iteration
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps)
-        self.iterations = int(progress.get("iterations", 0))
+        self.iterations = iterations
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}

@@ -17,6 +17,7 @@ from evorl.replay_buffers import UniformReplayBuffer
 from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State
+from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
 
 EPISODE_FIELDS = ("termination", "episode_return", "episode_length")
@@ -39,13 +40,12 @@ class OffPolicyWorkflow(Workflow):
     learning_starts: float = 1000.0
     replay_capacity: int = 1_000_000
 
+    ranges: ClassVar[Mapping[str, str]] = {"learning_starts": "[0, inf)"}
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     loss_names: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("rollout_length", "updates_per_iteration", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        require_positive(self, "rollout_length", "updates_per_iteration", "batch_size", "replay_capacity")
         if self.replay_capacity < self.timesteps_per_iteration:
             raise ValueError(
                 f"replay_capacity={self.replay_capacity} is less than one iteration collects "

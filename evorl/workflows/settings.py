@@ -35,13 +35,19 @@ def positive(value: Any, name: str) -> int:
     return int(value)
 
 
-def checked_mapping(value: Any, name: str) -> dict[str, Any]:
-    """``value`` as a dict of settings; ``None`` is an empty one."""
+def require_positive(node: Any, *names: str) -> None:
+    """Raises ``ValueError`` unless these fields of a node, static ones, are positive whole numbers."""
+    for name in names:
+        positive(getattr(node, name), name)
+
+
+def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
+    """``value``, if it is a mapping of settings; ``None`` is an empty one."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a mapping of settings, as in {{{name}: {{key: value}}}}, got {value!r}.")
-    return dict(value)
+        raise ValueError(f"{name} must be a mapping from settings to values, got {value!r}.")
+    return value
 
 
 def checked_value(value: Any, annotation: Any, name: str, within: str | None = None) -> Any:

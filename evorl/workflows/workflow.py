@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 
 from evorl.agent import Agent
 from evorl.envs.wrappers.vector import VectorEnv
@@ -30,7 +31,7 @@ class Workflow(PyTreeNode):
 
     Attributes:
         env: the training environments.
-        eval_env: the environments of the evaluation.
+        eval_env: the environments of the evaluation; built from a config they pay the environment's own reward.
         agent: how to act, and the losses.
         discount: discount factor of the return that is maximised.
         total_timesteps: environment steps of the whole training, over all environments and devices, for each seed.
@@ -54,6 +55,15 @@ class Workflow(PyTreeNode):
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, default=Execution())
 
+    ranges: ClassVar[Mapping[str, str]] = {
+        "discount": "[0, 1]",
+        "total_timesteps": "(0, inf)",
+        "log_interval": "[0, inf)",
+        "eval_interval": "[0, inf)",
+        "checkpoint_interval": "[0, inf)",
+    }
+    # Entries of the state that ``evaluation`` reads: what has to be loaded for it.
+    evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
     # Entries of the state with one row per environment, and the axis of those rows.
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
@@ -100,7 +110,8 @@ class Workflow(PyTreeNode):
 
     def progress(self, state: State) -> jax.Array:
         """The share of the training that is over, in [0, 1]: for schedules."""
-        return state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps
+        share = state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps
+        return jnp.minimum(share, 1.0)
 
     def evaluation(self, state: State) -> PyTreeDict:
         """The evaluation of one seed; pure. Its keys are its own stream, so that it changes nothing else."""
@@ -150,8 +161,8 @@ class Workflow(PyTreeNode):
         """Train until ``total_timesteps``, recording and saving on the way.
 
         Args:
-            state: where to start from; a fresh ``init(key)`` if ``None``. Its memory is given to the training
-                (donated): go on with the state that is returned.
+            state: where to start from, the iterations it has behind it being done; a fresh ``init(key)`` if ``None``.
+                Its memory is given to the training (donated): go on with the state that is returned.
             key: the seed or key of a fresh start.
             recorder: where metrics go.
             checkpointer: where states are saved.

@@ -21,6 +21,8 @@ def test_mappings_become_modules_compared_by_value() -> None:
         ({"hidden_sizes": [4], "name": "x"}, "has no 'name'"),
         ({"hidden_sizes": [4, 0]}, r"hidden_sizes must be positive integers, got \[4, 0\]"),
         ({"hidden_sizes": [4.5]}, "positive integers"),
+        ({"hidden_sizes": 64}, r"hidden_sizes must be a list of positive integers, as in \[64, 64\]; got 64"),
+        ({"hidden_sizes": [4], "layer_norm": "no"}, "layer_norm must be true or false, got 'no'"),
         ({"hidden_sizes": [4], "activation": "rellu"}, "Did you mean 'relu'"),
     ],
 )

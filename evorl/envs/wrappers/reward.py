@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 
 from evorl.envs.env import Env, EnvState
@@ -10,10 +12,16 @@ from evorl.types import Action, Key
 
 
 class RewardScaleWrapper(Wrapper):
-    """The reward times ``scale``."""
+    """The reward times ``scale``.
+
+    Raises:
+        ValueError: ``scale`` is no finite number.
+    """
 
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)
+        if isinstance(scale, bool | str) or not math.isfinite(scale):
+            raise ValueError(f"reward_scale must be a number, got {scale!r}.")
         self.scale = float(scale)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Space
@@ -76,6 +79,7 @@ def has_layer(env: Env, layer: type) -> bool:
 
 def positive_int(value: Any, name: str) -> int:
     """``value`` as an int of at least 1. Raises ``ValueError`` in words otherwise."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or int(value) != value or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return int(value)
