@@ -69,3 +69,12 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
     obs, _, best = questions(name, continuous)
     actions, _ = agent.evaluate_actions(agent_state, SampleBatch(obs=obs), jax.random.key(0))
     np.testing.assert_allclose(actions, best, atol=0.05)
+
+
+def test_target_entropy_by_kind_of_action() -> None:
+    box = SACWorkflow.make_agent({}, every_probe(True, num_envs=1))
+    discrete = SACWorkflow.make_agent({}, every_probe(False, num_envs=1))
+    num_actions = discrete.distribution.size
+    assert box.target_entropy == -box.distribution.size
+    np.testing.assert_allclose(discrete.target_entropy, 0.5 * np.log(num_actions))
+    np.testing.assert_allclose(discrete.replace(target_entropy_scale=0.9).target_entropy, 0.9 * np.log(num_actions))

@@ -1,0 +1,98 @@
+"""The learn loop on the host: where it starts, what it counts, what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.types import PyTreeDict
+from evorl.workflows import TrainingDiverged, Workflow
+from evorl.workflows.learning import RunningMeans, describe_evaluation
+from tests.small_workflows import PPO_CONFIG, assert_identical, small
+
+
+class Notes:
+    """A recorder that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.plans, self.rows, self.messages, self.signs = [], [], [], 0
+
+    def start(self, plan) -> None:
+        self.plans.append(plan)
+
+    def write(self, row) -> None:
+        self.rows.append(dict(row))
+
+    def progress(self, timesteps, steps_per_second, latest) -> None:
+        self.signs += 1
+
+    def message(self, text) -> None:
+        self.messages.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def workflow() -> Workflow:
+    return small("ppo", total_timesteps=6 * 64 + 1, log_interval=2 * 64)
+
+
+def _copy(state):
+    return jax.tree.map(jnp.copy, state)
+
+
+def test_iterations_made_by_hand_count(workflow: Workflow) -> None:
+    state = workflow.init(0)
+    for _ in range(2):
+        _, state = workflow.step(state)
+    notes = Notes()
+    last = workflow.learn(_copy(state), recorder=notes)
+    assert int(last.iterations) == 6
+    assert (notes.plans[0].first_iterations, notes.plans[0].total_timesteps) == (2, 6 * 64)
+    assert [row["timesteps"] for row in notes.rows] == [4 * 64, 6 * 64]
+    assert "Whole iterations of 64 steps: training for 384 steps." in notes.messages
+
+
+def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
+    last = workflow.learn(key=1)
+    notes = Notes()
+    assert_identical(workflow.learn(_copy(last), recorder=notes), last)
+    assert notes.rows == []
+    assert notes.signs == 0
+
+
+def test_schedules_end_with_the_training() -> None:
+    workflow = small("ppo", agent={**PPO_CONFIG["agent"], "clip_epsilon": 0.3, "final_clip_epsilon": 0.1})
+    state = workflow.init(0)
+    for iterations, share in ((0, 0.0), (5, 0.25), (20, 1.0), (30, 1.0)):
+        at = state.replace(iterations=state.iterations.add(iterations))
+        progress = workflow.progress(at)
+        np.testing.assert_allclose(progress, share, rtol=1e-6)
+        np.testing.assert_allclose(workflow.agent._clip_epsilon(progress), 0.3 - 0.2 * share, rtol=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    broken = small("ppo", optimizer={"learning_rate": 1e30})
+    with pytest.raises(TrainingDiverged, match=r"became (nan|-?inf) in iteration \d+ \(\d+ steps\); no checkpoint"):
+        broken.learn()
+
+
+def test_means_do_not_depend_on_the_length_of_chunks() -> None:
+    values = np.random.default_rng(0).normal(size=12).astype(np.float32)
+    whole, parts = RunningMeans({}), RunningMeans({})
+    whole.add(PyTreeDict(loss=values))
+    parts.add(PyTreeDict(loss=values[:5]))
+    parts = RunningMeans(parts.to_json())  # a pause
+    parts.add(PyTreeDict(loss=values[5:]))
+    assert parts.take() == whole.take()
+    assert whole.take() == {"train/episodes": 0}
+
+
+def test_evaluations_of_several_seeds() -> None:
+    row = describe_evaluation(PyTreeDict(episode_return=np.array([1.0, 3.0]), episode_length=np.array([2.0, 4.0])))
+    assert row["eval/episode_return"] == 2.0
+    assert row["eval/episode_return_std_over_seeds"] == 1.0
+    assert row["eval/episode_return_seed_1"] == 3.0
