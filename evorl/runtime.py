@@ -21,6 +21,7 @@ def prepare_runtime(devices: str | int = "auto", compilation_cache: bool | str =
     """
     import jax
 
+    _allow_long_waits()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else cores
     # The backend may run already, as in the second job of a sweep.
@@ -34,6 +35,21 @@ def prepare_runtime(devices: str | int = "auto", compilation_cache: bool | str =
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # By default only programs that took more than a second to compile are kept.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _allow_long_waits() -> None:
+    """Let devices of a CPU wait for one another as long as it takes.
+
+    XLA ends the process when a device waits for 40 seconds, which a long update on the leader, a suspended terminal
+    or a sleeping laptop would bring about. Flags that the user has set stay.
+    """
+    given = os.environ.get("XLA_FLAGS", "")
+    wanted = {
+        "--xla_cpu_collective_call_warn_stuck_timeout_seconds": 600,
+        "--xla_cpu_collective_call_terminate_timeout_seconds": 7 * 24 * 3600,
+    }
+    added = [f"{name}={value}" for name, value in wanted.items() if name not in given]
+    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
 
 
 def cache_folder() -> Path:
