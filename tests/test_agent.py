@@ -1,0 +1,90 @@
+"""The baseline agent, and what all learning agents share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import (
+    AgentState,
+    RandomAgent,
+    action_distribution,
+    observation_ndim,
+    preprocess,
+    random_actions,
+)
+from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.ops.normalization import init_statistics, normalize, update_statistics
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+
+KEY = jax.random.key(0)
+BOX = Box(-2.0, 3.0, (2,))
+OBS = PyTreeDict(image=jnp.arange(8.0).reshape(4, 2), speed=jnp.ones((4, 3)))
+
+
+@pytest.mark.parametrize("space", [BOX, Discrete(3), DictSpace({"a": BOX, "b": Discrete(3)})], ids=repr)
+def test_the_random_agent_acts_in_any_space(space: Space) -> None:
+    agent = RandomAgent()
+    state = agent.init(Box(0.0, 1.0, (3,)), space, KEY)
+    assert jax.tree.leaves(state) == []
+    batch = SampleBatch(obs=jnp.zeros((5, 3)))
+    actions, extras = jax.jit(agent.compute_actions)(state, batch, KEY)
+    jax.tree.map(
+        lambda x, one: np.testing.assert_equal((x.shape, x.dtype), ((5, *one.shape), one.dtype)), actions, space.zeros()
+    )
+    assert extras == {}
+    again, _ = agent.evaluate_actions(state, batch, jax.random.PRNGKey(0))  # legacy keys are taken too
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), again, actions)
+
+
+def test_random_actions_are_uniform_over_the_space() -> None:
+    actions = np.asarray(random_actions(BOX, KEY, 2000))
+    assert (actions >= -2.0).all()
+    assert (actions <= 3.0).all()
+    np.testing.assert_allclose(actions.mean(axis=0), 0.5, atol=0.15)
+    counts = np.bincount(np.asarray(random_actions(Discrete(4), KEY, 2000)), minlength=4)
+    np.testing.assert_allclose(counts, 500, atol=100)
+
+
+def test_a_key_for_each_row_draws_that_row() -> None:
+    keys = jax.random.split(KEY, 3)
+    rows = random_actions(BOX, keys, 3)
+    np.testing.assert_array_equal(rows[1], BOX.sample(keys[1]))
+
+
+def test_observations_are_normalised_and_chosen_in_one_place() -> None:
+    plain = AgentState(params=())
+    np.testing.assert_array_equal(preprocess(plain, OBS.image), OBS.image)
+    np.testing.assert_array_equal(preprocess(plain, OBS, "speed"), OBS.speed)
+    statistics = update_statistics(init_statistics(jax.tree.map(lambda x: x[0], OBS)), OBS)
+    seen = preprocess(plain.replace(obs_preprocessor_state=statistics), OBS, "image")
+    np.testing.assert_array_equal(seen, normalize(statistics, OBS)["image"])
+    assert not np.allclose(seen, OBS.image)
+    with pytest.raises(ValueError, match=r"no entry 'speeed'.*Did you mean 'speed'"):
+        preprocess(plain, OBS, "speeed")
+
+
+def test_the_distribution_suits_the_action_space() -> None:
+    categorical = action_distribution(Discrete(3), "PPO")
+    assert (categorical.is_discrete, categorical.num_parameters) == (True, 3)
+    squashed = action_distribution(BOX, "PPO")
+    assert (squashed.is_discrete, squashed.size, squashed.num_parameters) == (False, 2, 4)
+    assert squashed.kind == "tanh_normal"
+    assert action_distribution(BOX, "PPO", squashed=False).kind == "normal"
+    assert action_distribution(Box(-jnp.inf, jnp.inf, (2,)), "PPO").kind == "normal"
+
+
+@pytest.mark.parametrize("space", [TupleSpace((BOX, Discrete(2))), Box(-1.0, 1.0, (2, 2))], ids=repr)
+def test_a_space_it_cannot_act_in_is_refused_in_words(space: Space) -> None:
+    with pytest.raises(ValueError, match=r"SAC acts in Discrete spaces and in flat Boxes.*RandomAgent acts in any"):
+        action_distribution(space, "SAC")
+
+
+def test_the_rank_of_an_observation() -> None:
+    space = DictSpace({"image": Box(0.0, 1.0, (4, 4, 3)), "speed": Box(0.0, 1.0, (2,))})
+    assert observation_ndim(space, "image") == 3
+    assert observation_ndim(space, "speed") == 1
+    assert observation_ndim(Discrete(3), None) == 0

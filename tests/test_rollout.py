@@ -1,0 +1,112 @@
+"""Rollouts record what happened, and do not depend on how environments are blocked or how many there are."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.envs import EnvState
+from evorl.envs.wrappers import VmapAutoResetWrapper
+from evorl.rollout import block_size, rollout
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.countdown import LONGEST, Countdown
+
+LENGTH, NUM_ENVS = 15, 4
+KEY = jax.random.key(3)
+
+
+def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+    """A random action around the agent's only parameter; ``key`` is one per row, or the key of a single environment."""
+    sample = Countdown().action_space.sample
+    noise = sample(key) if key.ndim == 0 else jax.vmap(sample)(key)
+    return agent_state.params + 0.1 * noise, PyTreeDict(seen=batch.obs * 2)
+
+
+@functools.cache
+def _run(num_envs: int = NUM_ENVS, env_chunk: int | None = None) -> tuple[EnvState, SampleBatch, EnvState]:
+    """First state, trajectory and last state."""
+    env = VmapAutoResetWrapper(Countdown(), num_envs)
+
+    @jax.jit
+    def run(key: jax.Array, parameter: jax.Array) -> Any:
+        start, fields = env.reset(key), ("termination", "is_reset_step")
+        return start, *rollout(env.step, _act, start, AgentState(parameter), key, LENGTH, fields, env_chunk)
+
+    return run(KEY, jnp.float32(0.5))
+
+
+def _assert_equal(actual: Any, expected: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def test_transitions_are_those_of_the_environment() -> None:
+    start, batch, last = _run()
+    batch_obs = np.asarray(batch.obs)
+    assert batch_obs.shape == (LENGTH, NUM_ENVS, 1)
+    _assert_equal(batch_obs[0], start.obs)
+    np.testing.assert_allclose(batch.rewards, (batch_obs + batch.actions)[..., 0], rtol=1e-6)
+    _assert_equal(batch.next_obs, batch_obs - 1)  # the true successor, at the end of an episode too
+    _assert_equal(batch.dones, np.asarray(batch.next_obs)[..., 0] == 0)
+    follows = np.concatenate([batch_obs[1:], last.obs[None]])
+    goes_on = ~np.asarray(batch.dones)
+    _assert_equal(follows[goes_on], np.asarray(batch.next_obs)[goes_on])
+    assert (follows[~goes_on] >= 1).all()  # a new episode
+    assert (~goes_on).sum() >= NUM_ENVS * (LENGTH // LONGEST)
+
+
+def test_what_was_asked_for_is_remembered() -> None:
+    _, batch, _ = _run()
+    assert sorted(batch.extras) == ["env_extras", "policy_extras"]
+    assert sorted(batch.extras.env_extras) == ["is_reset_step", "termination"]
+    _assert_equal(batch.extras.env_extras.termination, batch.dones)
+    assert batch.extras.env_extras.is_reset_step.dtype == jnp.bool_
+    _assert_equal(batch.extras.policy_extras.seen, batch.obs * 2)
+
+
+def test_every_environment_and_step_draws_its_own_noise() -> None:
+    actions = np.asarray(_run()[1].actions)
+    assert len(np.unique(actions)) == actions.size
+    assert (np.abs(actions - 0.5) <= 0.1).all()
+
+
+def test_blocks_of_environments_do_not_show() -> None:
+    _, batch, last = _run(env_chunk=3)  # two blocks of two
+    _, expected, expected_last = _run()
+    _assert_equal(batch, expected)
+    _assert_equal((last.obs, last.info), (expected_last.obs, expected_last.info))
+
+
+def test_environments_do_not_know_how_many_they_are() -> None:
+    few, many = _run()[1], _run(num_envs=2 * NUM_ENVS)[1]
+    _assert_equal(few, jax.tree.map(lambda x: x[:, :NUM_ENVS], many))
+
+
+def test_a_single_environment_is_rolled_out_too() -> None:
+    env = Countdown()
+    start = env.reset(KEY)
+    batch, last = rollout(env.step, _act, start, AgentState(jnp.float32(0.0)), KEY, 3)
+    left = float(start.obs[0])
+    _assert_equal(batch.obs[:, 0], [left, left - 1, left - 2])
+    _assert_equal(last.obs, [left - 3])
+    assert batch.dones.shape == (3,)
+
+
+def test_a_field_that_is_not_there_is_refused() -> None:
+    env = VmapAutoResetWrapper(Countdown(), 1)
+    state = jax.eval_shape(env.reset, KEY)
+    with pytest.raises(ValueError, match=r"asks for 'terminated'.*it has is_reset_step, .*Did you mean 'termination'?"):
+        rollout(env.step, _act, state, AgentState(jnp.float32(0.0)), KEY, 1, ("terminated",))
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "env_chunk", "expected"), [(8, None, 8), (8, 16, 8), (8, 8, 8), (12, 5, 4), (7, 3, 1), (6, 0, 1)]
+)
+def test_blocks_are_the_largest_even_ones(num_envs: int, env_chunk: int | None, expected: int) -> None:
+    assert block_size(num_envs, env_chunk) == expected
