@@ -75,10 +75,12 @@ class GymnaxAdapter(Env):
         self.gymnax_env = gymnax_env
         self.params = gymnax_env.default_params if params is None else params
         self._spec = spec
-        self._action_space = _space(gymnax_env.action_space(self.params))
+        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+            action_space, obs_space = gymnax_env.action_space(self.params), gymnax_env.observation_space(self.params)
+            self._action_space = _space(action_space)
         state, obs, self._step_draws = self._traced()
         self._state_dtypes = jax.tree.map(lambda x: x.dtype, state)
-        self._obs_space = _space(gymnax_env.observation_space(self.params), obs)
+        self._obs_space = _space(obs_space, obs)
         if type(gymnax_env).__name__ in _WRONG_OBS_BOUNDS:
             self._obs_space = Box(-np.inf, np.inf, self._obs_space.shape, self._obs_space.dtype)
 
@@ -140,7 +142,7 @@ class GymnaxAdapter(Env):
         Most do not, and their key need not be carried along.
         """
         _, state = jax.eval_shape(self.gymnax_env.reset_env, jax.random.key(0), self.params)
-        action = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), self._action_space.spec)
+        action = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), self._action_space.spec)
         jaxpr, outcome = jax.make_jaxpr(
             lambda key, state: self.gymnax_env.step_env(key, state, action, self.params), return_shape=True
         )(jax.random.key(0), state)
@@ -220,7 +222,7 @@ def _make_adapter(env_name: str, env_kwargs: tuple) -> GymnaxAdapter:
         default = env.default_params
         given = {name: _like(getattr(default, name), value) for name, value in options.items() if name in names}
         params = default.replace(**given)
-        return GymnaxAdapter(env, params, ("gymnax", env_name, env_kwargs))
+    return GymnaxAdapter(env, params, ("gymnax", env_name, env_kwargs))
 
 
 def _like(default: Any, value: Any) -> Any:

@@ -154,16 +154,6 @@ class EnvContract:
             np.testing.assert_array_equal(obs[~done], next_obs[~done])
         assert not np.array_equal(obs[done], next_obs[done])
 
-    def test_every_episode_starts_from_a_fresh_reset(
-        self, env: VectorEnv, start: EnvState, records: dict[str, Any]
-    ) -> None:
-        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
-        keys, episodes = start._internal.key, np.cumsum(records["done"], axis=0)
-        t, row = np.nonzero(records["done"])
-        assert len(t) >= 4
-        expected = jax.jit(jax.vmap(env.env.reset))(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
-        assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected.obs, self.tolerance)
-
     def test_starts_of_successive_episodes_differ(self, start: EnvState, records: dict[str, Any]) -> None:
         for i in range(NUM_ENVS):
             starts = np.concatenate(
@@ -186,6 +176,16 @@ class VectorEnvContract(EnvContract):
         env = self.make(NUM_ENVS, mode)
         start = env.reset(jax.random.key(3))
         return start, jax.tree.map(np.asarray, compiled_play(env, start, self.num_steps)[1])
+
+    def test_every_episode_starts_from_a_fresh_reset(
+        self, env: VectorEnv, start: EnvState, records: dict[str, Any]
+    ) -> None:
+        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
+        keys, episodes = start._internal.key, np.cumsum(records["done"], axis=0)
+        t, row = np.nonzero(records["done"])
+        assert len(t) >= 4
+        expected = jax.jit(jax.vmap(env.env.reset))(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
+        assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected.obs, self.tolerance)
 
     def test_disabled_freezes(self, records: dict[str, Any]) -> None:
         _, frozen = self.played(AutoresetMode.DISABLED)
