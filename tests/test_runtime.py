@@ -29,6 +29,7 @@ def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     for name in (FOLDER, SECONDS):
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))  # put back afterwards
     jax.config.update(FOLDER, None)
     jax.config.update(SECONDS, 1.0)
     yield
@@ -81,7 +82,7 @@ def test_a_fresh_process_gets_its_devices(devices: int | str, expected: int) -> 
     assert int(done.stdout) == expected
 
 
-def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch):
+def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_collective_call_warn_stuck_timeout_seconds=7")
     _allow_long_waits()
     _allow_long_waits()
