@@ -78,3 +78,23 @@ def test_target_entropy_by_kind_of_action() -> None:
     assert box.target_entropy == -box.distribution.size
     np.testing.assert_allclose(discrete.target_entropy, 0.5 * np.log(num_actions))
     np.testing.assert_allclose(discrete.replace(target_entropy_scale=0.9).target_entropy, 0.9 * np.log(num_actions))
+
+
+def test_pendulum_is_learned() -> None:
+    """By a small network in few steps; uniformly random actions get -1200 on average."""
+    rates = dict.fromkeys(("actor_optimizer", "critic_optimizer", "temperature_optimizer"), {"learning_rate": 2e-3})
+    workflow = SACWorkflow.build_from_config(
+        {
+            "env": "Pendulum-v1",
+            "num_envs": 2,
+            "devices": 1,
+            "agent": {"network": {"hidden_sizes": [64, 64]}},
+            "batch_size": 128,
+            "learning_starts": 500,
+            "replay_capacity": 20_000,
+            "total_timesteps": 12_000,
+            "eval_interval": 0,
+            **rates,
+        }
+    )
+    assert float(workflow.evaluate(workflow.learn()).episode_return) >= -250.0
