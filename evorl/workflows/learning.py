@@ -134,13 +134,19 @@ class LearningRun:
         self.latest: Row = {}
         self.seconds_per_iteration = math.inf
         self.saved_at: int | None = self.iterations if progress else None
-        self.log_every = self._every(workflow.log_interval) or self.last_iteration
-        self.eval_every = self._every(workflow.eval_interval)
-        self.save_every = self._every(workflow.checkpoint_interval)
+        self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
+        self.eval_every = self._every(workflow.eval_interval, self.log_every)
+        self.save_every = self._every(workflow.checkpoint_interval, self.log_every)
 
-    def _every(self, interval: float) -> int | None:
-        """An interval in environment steps as a number of iterations; ``None`` for never."""
-        return max(1, round(interval / self.steps)) if interval > 0 else None
+    def _every(self, interval: float, unit: int) -> int | None:
+        """An interval in environment steps as a number of iterations; ``None`` for never.
+
+        Longer ones are whole multiples of ``unit``, so that evaluations and checkpoints fall on rows of metrics.
+        """
+        if interval <= 0:
+            return None
+        iterations = max(1, round(interval / self.steps))
+        return iterations if iterations < unit else unit * round(iterations / unit)
 
     @property
     def timesteps(self) -> int:
