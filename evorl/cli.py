@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli_errors import errors_in_words
+from evorl.cli_settings import apply_overrides, check_run_settings, options_of_any_run, wandb_settings
 from evorl.runtime import prepare_runtime
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def _run_hydra(task: Any) -> None:
             with errors_in_words(config_folder()):  # in here, before Hydra adds lines of its own
                 return task(config)
 
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+        with options_of_any_run():
+            hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 
 def train_from_config(config: DictConfig) -> float | None:
@@ -67,7 +69,9 @@ def train_from_config(config: DictConfig) -> float | None:
 
     resumed = RunFolder.find(config.resume, config.runs_folder) if config.resume else None
     if resumed:
-        config = _resumed_config(resumed, config)
+        config = resumed.load_config()
+        apply_overrides(config, allowed=None)
+    check_run_settings(config)
     prepare_runtime(config.devices, config.compilation_cache)
     workflow = build_workflow(config)
     folder = resumed or RunFolder.create(_folder_of_runs(config), config)
@@ -75,6 +79,7 @@ def train_from_config(config: DictConfig) -> float | None:
     state, progress = None, None
     if resumed:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
+        resumed.update_config(config)  # the next resume goes on with it
     return _train_in(folder, workflow, checkpointer, config, state, progress)
 
 
@@ -88,20 +93,17 @@ def _train_in(
 ) -> float | None:
     from evorl.recorders import make_recorder
 
+    shown = config.recorders.progress
     recorder = make_recorder(
-        folder,
-        progress=config.recorders.progress,
-        tensorboard=config.recorders.tensorboard,
-        wandb={} if config.recorders.wandb else None,
+        folder, progress=shown, tensorboard=config.recorders.tensorboard, wandb=wandb_settings(config)
     )
     if progress:
         recorder.resume_at(progress["iterations"])
-    finished = False
     try:
-        with stop_on_signals() as should_stop:
+        with _divergence_told(folder, checkpointer), stop_on_signals() as should_stop:
             if progress is not None:
                 recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
-            state = workflow.learn(
+            workflow.learn(
                 state,
                 key=config.seed,
                 recorder=recorder,
@@ -109,43 +111,72 @@ def _train_in(
                 progress=progress,
                 should_stop=should_stop,
             )
-            finished = not should_stop()
-        recorder.message(f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)")
-        if not finished:
-            recorder.message(f"To go on: python scripts/train.py resume={folder.path}")
-    except ArithmeticError as error:
-        recorder.message(str(error))
-        raise
+            end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
+            if should_stop():
+                end += f"\nTo go on: python scripts/train.py resume={folder.path}"
+        recorder.message(end)
     finally:
         checkpointer.close()
         recorder.close()
         workflow.close()
+    if not shown:
+        print(end, flush=True)
     return checkpointer.best_score
+
+
+@contextmanager
+def _divergence_told(folder: RunFolder, checkpointer: RunCheckpointer) -> Iterator[None]:
+    """Within: a divergence is noted in the run's log, and its message says how to go on; the caller shows it."""
+    from evorl.recorders import LogRecorder
+    from evorl.workflows import TrainingDiverged
+
+    try:
+        yield
+    except TrainingDiverged as error:
+        on = f"What was recorded is in {folder.path}."
+        if checkpointer.steps:
+            on = f"To go on from the checkpoint: python scripts/train.py resume={folder.path}, with such a setting."
+        log = LogRecorder(folder.log)
+        log.message(f"{error} {on}")
+        log.close()
+        raise TrainingDiverged(f"{error} {on}") from error
 
 
 def evaluate_from_config(config: DictConfig) -> float:
     """Load the best checkpoint of ``config.run`` and report ``config.eval_episodes`` episodes.
 
+    Where none was scored it is the latest. A seed given on the command line draws other episodes than the
+    checkpoint's own key.
+
     Raises:
         ValueError: no run is named.
     """
+    import jax
+    import numpy as np
+
     from evorl.checkpointing import RunCheckpointer
     from evorl.run_folder import RunFolder
+    from evorl.workflows import execution
 
     if not config.run:
         raise ValueError("Which run? Give its folder: python scripts/evaluate.py run=<folder>, or run=latest.")
     folder = RunFolder.find(config.run, config.runs_folder)
     settings = folder.load_config()
-    _apply_overrides(settings, allowed=("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache"))
+    given = apply_overrides(settings, allowed=("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache"))
+    check_run_settings(settings)
     prepare_runtime(settings.devices, settings.compilation_cache)
     workflow = build_workflow(settings)
     checkpointer = RunCheckpointer(folder.checkpoints)
-    state, progress = restore(workflow, checkpointer, settings.seed, "best")
-    import numpy as np
-
+    which = "latest" if checkpointer.best_step is None else "best"
+    state, progress = restore(workflow, checkpointer, settings.seed, which, workflow.evaluation_entries)
+    if "seed" in given:
+        eval_key = execution.seed_keys(workflow.execution, jax.random.key(settings.seed))
+        state = execution.place(workflow, state.replace(eval_key=eval_key))
     metrics = workflow.evaluate(state)
     seeds = f" for each of {settings.num_seeds} seeds" if settings.num_seeds > 1 else ""
-    print(f"{folder.path}\ncheckpoint of {progress['timesteps']:,} steps, {settings.eval_episodes} episodes{seeds}:")
+    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
+    print(f"{folder.path}")
+    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {settings.eval_episodes} episodes{seeds}:")
     for name, value in metrics.items():
         print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
     return float(np.mean(metrics.episode_return))
@@ -165,14 +196,27 @@ def build_workflow(config: DictConfig) -> Workflow:
     return workflow_class.build_from_config(config)
 
 
-def restore(workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str) -> tuple[State, dict[str, Any]]:
-    """A saved state on this workflow's devices, and what the checkpoint says of the run."""
+def restore(
+    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
+) -> tuple[State, dict[str, Any]]:
+    """A saved state on this workflow's devices, and what the checkpoint says of the run.
+
+    Args:
+        workflow: as it was when the state was saved, but for numbers and devices.
+        checkpointer: of the run.
+        seed: any: it shapes nothing.
+        which: ``latest``, ``best``, or an iteration.
+        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
+    """
     import jax
 
+    from evorl.types import State
     from evorl.workflows import execution
 
     template = jax.eval_shape(workflow.init, jax.random.key(seed))
-    state, progress = checkpointer.restore(template, which)
+    if entries is not None:
+        template = State({name: template[name] for name in entries})
+    state, progress = checkpointer.restore(template, which, partial=entries is not None)
     return execution.place(workflow, state), progress
 
 
@@ -201,31 +245,6 @@ def _folder_of_runs(config: DictConfig) -> Path:
     choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
     env = str(choices.get("env", "env")).replace("/", "-")
     return Path(config.runs_folder) / f"{choices.get('agent', 'run')}-{env}"
-
-
-def _resumed_config(folder: RunFolder, config: DictConfig) -> DictConfig:
-    """The config of the run, with the overrides of this command."""
-    settings = folder.load_config()
-    _apply_overrides(settings, allowed=None)
-    return settings
-
-
-def _apply_overrides(settings: DictConfig, allowed: tuple[str, ...] | None) -> None:
-    """Set what this command line gave besides ``resume`` and ``run``; the algorithm and the environment stay."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
-    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    for override in OverridesParser.create().parse_overrides(list(given)):
-        key = override.key_or_group
-        if key in ("resume", "run", "runs_folder"):
-            continue
-        if key in ("agent", "env", "experiment"):
-            raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
-        if allowed is not None and key not in allowed:
-            raise ValueError(f"{key} has no effect here; what can be set: {', '.join(allowed)}.")
-        OmegaConf.update(settings, key, override.value(), force_add=False)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
@@ -25,7 +26,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
         # First, since some of these are ValueErrors or OSErrors as well.
         if type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
             _exit(error, _config_error_in_words(error, config_folder))
-        if not isinstance(error, (ValueError, ArithmeticError, OSError)):
+        if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
             raise
         _exit(error, str(error))
 
@@ -63,15 +64,18 @@ def known_keys(config_folder: Path) -> list[str]:
         if isinstance(config, dict):
             config.pop("defaults", None)
             config.pop("hydra", None)
-            keys.update(_dotted(config))
+            keys.update(dotted_keys(config))
     return sorted(keys)
 
 
-def _dotted(config: dict, prefix: str = "") -> Iterator[str]:
+def dotted_keys(config: Any, prefix: str = "") -> list[str]:
+    """Every key of a nested mapping, with those above it before a dot."""
+    keys = []
     for key, value in config.items():
-        yield f"{prefix}{key}"
+        keys.append(f"{prefix}{key}")
         if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{key}.")
+            keys += dotted_keys(value, f"{prefix}{key}.")
+    return keys
 
 
 def nearest(name: str, valid: Iterable[str], folded: bool = False) -> str:

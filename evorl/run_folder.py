@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import errno
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,9 @@ _REASONS_IN_TEXT = {
     "Permission denied": errno.EACCES,
     "Input/output error": errno.EIO,
 }
+
+
+ALIKE = 0.6  # names from this likeness on are named first
 
 
 class RunFolderError(OSError):
@@ -127,18 +131,20 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """The run folder at ``path``.
+    def open(cls, path: Path | str, root: Path | str | None = None) -> Self:
+        """The run folder at ``path``; if there is none, its like are looked for below ``root`` too.
 
         Raises:
             RunFolderError: there is nothing there, or it is no run folder; the nearest ones are named.
         """
         folder = cls(Path(path).expanduser().resolve())
         if not folder.path.is_dir():
-            raise RunFolderError(f"There is no folder {path}. {_neighbours(folder.path)}")
-        if not folder.config.is_file():
-            raise RunFolderError(f"{path} is no run folder: it has no {folder.config.name}. {_neighbours(folder.path)}")
-        return folder
+            problem = f"There is no folder {path}."
+        elif not folder.config.is_file():
+            problem = f"{path} is no run folder: it has no {folder.config.name}."
+        else:
+            return folder
+        raise RunFolderError(f"{problem} {_neighbours(folder.path, Path(root) if root else None)}")
 
     @classmethod
     def latest(cls, root: Path | str) -> Self:
@@ -164,13 +170,28 @@ class RunFolder:
         if str(which) == "latest":
             return cls.latest(root)
         below = Path(root) / which
-        return cls.open(below if not Path(which).exists() and below.is_dir() else which)
+        return cls.open(below if not Path(which).exists() and below.is_dir() else which, root)
 
     @property
     def saved_at(self) -> float | None:
         """The time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
         times = [progress.stat().st_mtime for progress in self.checkpoints.glob("[0-9]*/progress.json")]
         return max(times, default=None)
+
+    def update_config(self, config: Any) -> None:
+        """Store another config; the one before is kept as ``config.<n>.yaml``, the first as 1.
+
+        Raises:
+            RunFolderError: the folder cannot be written; the config before is kept.
+        """
+        text = _as_yaml(config)
+        if text == _as_yaml(self.load_config()):
+            return
+        with writing_to(self.path):
+            new = self.path / ".config.yaml.new"
+            new.write_text(text, encoding="utf-8")
+            shutil.copyfile(self.config, self.path / f"config.{_free_number(self.path)}.yaml")
+            new.replace(self.config)  # at once: a kill leaves the one or the other
 
     def load_config(self) -> Any:
         """The stored config as an OmegaConf node.
@@ -186,6 +207,11 @@ class RunFolder:
             raise RunFolderError(f"{self.config} cannot be read: {error}.") from error
         except Exception as error:  # the YAML reader's errors share no base class with the above
             raise RunFolderError(f"{self.config} is no valid YAML: {error}.") from error
+
+
+def _free_number(folder: Path) -> int:
+    taken = [int(path.stem.split(".")[1]) for path in folder.glob("config.[0-9]*.yaml") if path.stem[7:].isdigit()]
+    return max(taken, default=0) + 1
 
 
 def _new_folder(root: Path) -> Path:
@@ -207,16 +233,28 @@ def _as_yaml(config: Mapping | str | Any) -> str:
     return OmegaConf.to_yaml(node, resolve=True)
 
 
-def _neighbours(path: Path) -> str:
-    """A sentence that names run folders near a path: beside it or within it, like-named ones first."""
+def _neighbours(path: Path, root: Path | None = None) -> str:
+    """A sentence that names run folders near a path, like-named ones first.
+
+    They are looked for beside the path, within it, and below ``root``; two levels deep, since runs lie in a folder for
+    each algorithm and environment.
+    """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
-    nearby: dict[str, Path] = {}
-    for folder in (path, parent):
-        if folder.is_dir():
-            nearby |= {config.parent.name: config.parent for config in sorted(folder.glob("*/config.yaml"))}
+    nearby: dict[Path, float] = {}
+    for place in (path, parent, *([root.expanduser().resolve()] if root else [])):
+        for pattern in ("*/config.yaml", "*/*/config.yaml"):
+            nearby |= {config.parent: _likeness(path, config.parent, place) for config in place.glob(pattern)}
     if not nearby:
         return f"{parent} holds no runs either: name a run folder, or resume=latest."
-    alike = difflib.get_close_matches(path.name, nearby, n=3, cutoff=0.5)
-    newest = sorted(nearby, key=lambda name: [int(n) for n in re.findall(r"\d+", name)], reverse=True)[:3]
+    newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
+    alike = sorted((run for run in newest if nearby[run] >= ALIKE), key=lambda run: -nearby[run])
     kind = "Like-named runs" if alike else "Runs nearby"
-    return f"{kind}: {', '.join(str(nearby[name]) for name in alike or newest)}."
+    return f"{kind}: {', '.join(str(run) for run in (alike or newest)[:3])}."
+
+
+def _likeness(wanted: Path, run: Path, place: Path) -> float:
+    """From 0 to 1: of the names, of the wanted name and that of the run's group, and of the ways from ``place``."""
+    pairs = [(wanted.name, run.name), (wanted.name, run.parent.name if run.parent != place else "")]
+    if wanted.is_relative_to(place):
+        pairs.append((str(wanted.relative_to(place)), str(run.relative_to(place))))
+    return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluators",),
     ("workflows",),
     ("algorithms",),
-    ("runtime", "run_folder", "checkpointing", "recorders", "rendering", "cli_errors", "cli"),
+    ("runtime", "run_folder", "checkpointing", "recorders", "rendering", "cli_errors", "cli_settings", "cli"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 

@@ -73,9 +73,38 @@ def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path) -> N
     with pytest.raises(RunFolderError, match=r"is no run folder: it has no config.yaml\. .*other/run"):
         RunFolder.open(tmp_path / "other")
     assert RunFolder.find("run", tmp_path / "other") == inside
-    (tmp_path / "empty").mkdir()
+    empty = tmp_path / "far" / "away" / "empty"
+    empty.mkdir(parents=True)
     with pytest.raises(RunFolderError, match="holds no runs either"):
-        RunFolder.open(tmp_path / "empty")
+        RunFolder.open(empty)
+
+
+def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "runs"
+    for group, name in (("ppo-hopper", "2026-01-01"), ("ppo-hopper", "2026-01-02"), ("sac-ant", "2026-01-03")):
+        RunFolder.create(root / group, {}, name=name)
+    said = r"Like-named runs: \S*/ppo-hopper/2026-01-02, \S*/ppo-hopper/2026-01-01"
+    with pytest.raises(RunFolderError, match=said):
+        RunFolder.open(root / "ppo-hoper")
+    with pytest.raises(RunFolderError, match=r"no config.yaml\. .*/ppo-hopper/2026-01-02"):
+        RunFolder.open(root / "ppo-hopper")
+    with pytest.raises(RunFolderError, match=r"Like-named runs: \S*/sac-ant/2026-01-03"):
+        RunFolder.open(root / "sac-ent" / "2026-01-03")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match=said):
+        RunFolder.find("ppo-hoppr", root)
+
+
+def test_another_config_keeps_those_before(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, {"a": 1})
+    folder.update_config({"a": 1})
+    assert [path.name for path in folder.path.iterdir()] == ["config.yaml"]
+    folder.update_config({"a": 2})
+    folder.update_config({"a": 3})
+    texts = [(folder.path / name).read_text() for name in ("config.1.yaml", "config.2.yaml", "config.yaml")]
+    assert texts == ["a: 1\n", "a: 2\n", "a: 3\n"]
+    assert len(list(folder.path.iterdir())) == 3
 
 
 def test_an_unreadable_config_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""The command line in this process: train, stop, resume, evaluate, and what it says on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from evorl import cli
+from evorl.checkpointing import RunCheckpointer
+from evorl.run_folder import RunFolder
+from evorl.workflows import Workflow
+
+SMALL = [
+    "env=cartpole",
+    "env.max_episode_steps=10",
+    "num_envs=8",
+    "rollout_length=8",
+    "num_epochs=2",
+    "num_minibatches=2",
+    "agent.network.hidden_sizes=[8]",
+    "total_timesteps=128",
+    "eval_interval=64",
+    "eval_episodes=4",
+    "devices=1",
+    "env_chunk=null",
+    "compilation_cache=false",
+    "recorders.tensorboard=false",
+    "recorders.progress=false",
+]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command in this process: what it printed, and its error if it failed."""
+
+    def run(command, *arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
+        try:
+            command()
+        except SystemExit as end:
+            if end.code != 1:
+                raise
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run, below ``<root>/ppo-cartpole/``."""
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
+        cli.train()
+    return RunFolder.latest(root)
+
+
+def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
+    out, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    assert out.startswith(f"Results are in {folder.path} (")
+    assert err == ""
+    assert folder.path.parent.name == "ppo-cartpole"
+
+
+def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
+    run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    before = folder.config.read_bytes()
+    run(cli.train, f"resume={folder.path}", "total_timesteps=192", "gae_lambda=0.9")
+    assert folder.load_config().total_timesteps == 192
+    assert (folder.path / "config.1.yaml").read_bytes() == before
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
+    run(cli.train, f"resume={folder.path}")  # finished: nothing more to do, and nothing new to store
+    assert folder.load_config().gae_lambda == 0.9
+    assert not (folder.path / "config.2.yaml").exists()
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
+
+
+def test_a_seed_replaces_the_evaluation_stream(run, trained: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    evaluate = Workflow.evaluate
+    monkeypatch.setattr(Workflow, "evaluate", lambda self, state: states.append(state) or evaluate(self, state))
+    own, other, again = (run(cli.evaluate, f"run={trained.path}", *seed)[0] for seed in ([], ["seed=7"], ["seed=7"]))
+    assert own.startswith(f"{trained.path}\ncheckpoint of 128 steps, 4 episodes:\n  episode_length ")
+    assert other == again
+    assert sorted(states[0]) == ["agent_state", "eval_key", "iterations"]  # nothing else is read
+    assert states[1].eval_key == jax.random.key(7)
+    assert states[0].eval_key != states[1].eval_key
+
+
+def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, tmp_path: Path) -> None:
+    run(cli.train, *SMALL, f"runs_folder={tmp_path}", "eval_interval=0")
+    out, err = run(cli.evaluate, "run=latest", f"runs_folder={tmp_path}")
+    assert "checkpoint of 128 steps (the latest: none has an evaluation score), 4 episodes:" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rolout_length=3"], "The run has no setting 'rolout_length'. Did you mean 'rollout_length'?"),
+        (["agent=sac"], "agent is taken from the run folder: leave agent=... out."),
+        (["num_epochs=x"], "num_epochs must be a positive whole number, got 'x'."),
+        (["agent.network.hidden_sizes=[4]"], "is of another structure than this run"),
+    ],
+)
+def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], said: str) -> None:
+    before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
+    out, err = run(cli.train, f"resume={trained.path}", *arguments)
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("Error: ")
+    assert said in err
+    assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
+
+
+def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
+    quiet = [argument for argument in SMALL if "progress" not in argument]
+    arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
+    out, err = run(cli.train, *arguments, "optimizer.learning_rate=1e30")
+    (folder,) = (tmp_path / "ppo-cartpole").iterdir()
+    assert "became" not in out
+    assert err.count("became") == 1
+    assert err.endswith(f"What was recorded is in {folder}.\n")
+    assert (folder / "run.log").read_text().count("became") == 1
+    run(cli.train, *arguments)
+    folder = RunFolder.latest(tmp_path)
+    out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
+    assert f"resume={folder.path}, with such a setting." in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["env=brax/hoper"], "There is no env 'brax/hoper'. Did you mean 'brax/hopper'?"),
+        (["agent=poo"], "There is no agent 'poo'."),
+        (["agnet=ppo"], "There is no config key 'agnet'. Did you mean 'agent'?"),
+        (["evn=hopper"], "There is no config key 'evn'. Did you mean 'env'?"),
+        (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1, got -1."),
+        (["checkpoints_kept=0"], "checkpoints_kept must be a positive whole number, got 0."),
+        (["recorders.progress=3"], "recorders.progress must be true or false, got 3."),
+        (["recorders.wandb=yes"], "recorders.wandb must be true, false or a mapping"),
+        (["recorders.wandb={projct: x}"], "Unknown key of recorders.wandb 'projct': did you mean 'project'?"),
+        (["autoreset_mode=envpool"], "autoreset_mode=envpool is not for training"),
+        (["run=x"], "Which"),
+    ],
+)
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
+    if arguments == ["run=x"]:
+        _, err = run(cli.evaluate)
+    else:
+        _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}", *arguments)
+    assert err.startswith("Error: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    with cli.stop_on_signals() as should_stop:
+        assert not should_stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert should_stop()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
