@@ -9,6 +9,7 @@ from evorl.envs.brax import BRAX_ENV_NAMES, create_wrapped_brax_env
 from evorl.envs.env import AutoresetMode
 from evorl.envs.gymnax import GYMNAX_ENV_NAMES, create_wrapped_gymnax_env
 from evorl.envs.naming import nearest_name
+from evorl.envs.user import create_wrapped_user_env
 from evorl.envs.wrappers.vector import VectorEnv
 
 _CREATE: dict[str, Callable[..., VectorEnv]] = {"brax": create_wrapped_brax_env, "gymnax": create_wrapped_gymnax_env}
@@ -33,7 +34,8 @@ def create_env(
 
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
-            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are given win over it.
+            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are given win over it. Or with
+            ``factory``, ``"package.module:function"``, instead of library and name: that function makes one ``Env``.
         library: ``"brax"`` or ``"gymnax"``; may be left out where the name is known in one library only.
         name: name of the environment in its library.
         parallel: number of environments B; 1 if nobody says.
@@ -55,6 +57,10 @@ def create_env(
         **options,
     }
     settings.update({key: value for key, value in explicit.items() if value is not None})
+    if "factory" in settings:
+        if "library" in settings or "name" in settings:
+            raise ValueError("An environment is given by its library and name, or by a factory: leave one of them out.")
+        return create_wrapped_user_env(settings.pop("factory"), **settings)
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
     if "max_episode_steps" in settings:
         settings["episode_length"] = settings.pop("max_episode_steps")
