@@ -119,7 +119,8 @@ class GymnaxAdapter(Env):
             key = jax.random.key(0)  # never looked at
         obs, state, reward, terminated, _ = self.gymnax_env.step_env(key, state, action, self.params)
         truncated = self.gymnax_env.is_truncated(state, self.params)
-        return self._env_state(obs, state, reward, terminated, truncated, env_state._internal)
+        internal = PyTreeDict(key=env_state._internal.key) if self._step_draws else PyTreeDict()
+        return self._env_state(obs, state, reward, terminated, truncated, internal)
 
     def _env_state(
         self, obs: Any, state: Any, reward: Any, terminated: Any, truncated: Any, internal: PyTreeDict

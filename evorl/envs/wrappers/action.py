@@ -9,7 +9,7 @@ from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper, positive_int
 from evorl.ops.trees import tree_where
-from evorl.types import Action
+from evorl.types import Action, PyTreeDict
 
 
 class ActionSquashWrapper(Wrapper):
@@ -65,5 +65,9 @@ class ActionRepeatWrapper(Wrapper):
             stepped = stepped.replace(reward=state.reward + stepped.reward)
             return tree_where(state.done, state, stepped), None
 
-        start = env_state.replace(reward=jnp.zeros_like(env_state.reward), done=jnp.zeros_like(env_state.done))
+        # The given state may hold what outer wrappers have put there: keep what the inner step returns, and reads.
+        shapes = jax.eval_shape(self.env.step, env_state, action)
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
+        internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})
+        start = blank.replace(env_state=env_state.env_state, _internal=internal)
         return jax.lax.scan(repeat, start, length=self.num_repeats)[0]

@@ -54,7 +54,9 @@ class EpisodeWrapper(Wrapper):
 
 
 class OneEpisodeWrapper(Wrapper):
-    """One episode only: once it has ended the state stays as it is, and the reward is 0."""
+    """One episode only: once it has ended the state stays as it is, and the reward is 0. The outermost wrapper."""
+
+    is_outermost = True
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer, positive_int
 from evorl.types import Action, Key, Observation
 
 
@@ -56,11 +56,13 @@ class FrameStackWrapper(Wrapper):
     the first observation.
 
     Raises:
-        ValueError: some observation is a scalar: flatten it first.
+        ValueError: some observation is a scalar: flatten it first; or there is a ``FrameStackWrapper`` inside.
     """
 
     def __init__(self, env: Env, num_frames: int) -> None:
         super().__init__(env)
+        if has_layer(env, FrameStackWrapper):
+            raise ValueError("There is a FrameStackWrapper inside already: give it the number of frames instead.")
         self.num_frames = positive_int(num_frames, "num_frames")
         self._space = self._stacked_space(env.obs_space)
 
@@ -72,17 +74,22 @@ class FrameStackWrapper(Wrapper):
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
         state = self.env.reset(key)
-        return state.replace(obs=jax.tree.map(lambda x: jnp.concatenate([x] * self.num_frames, axis=-1), state.obs))
+        stack = jax.tree.map(lambda x: jnp.concatenate([x] * self.num_frames, axis=-1), state.obs)
+        return self._with_stack(state, stack)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         state = self.env.step(env_state, action)
 
-        def push(stack: jax.Array, frame: jax.Array) -> jax.Array:
-            return jnp.concatenate([stack[..., frame.shape[-1] :], frame], axis=-1)
+        def push(earlier: jax.Array, frame: jax.Array) -> jax.Array:
+            return jnp.concatenate([earlier, frame], axis=-1)
 
-        # The frames so far are the observation itself, so nothing else has to be remembered.
-        return state.replace(obs=jax.tree.map(push, env_state.obs, state.obs))
+        return self._with_stack(state, jax.tree.map(push, env_state._internal.earlier_frames, state.obs))
+
+    def _with_stack(self, state: EnvState, stack: Observation) -> EnvState:
+        # What the next stack starts with: all frames but the oldest.
+        earlier = jax.tree.map(lambda x: x[..., x.shape[-1] // self.num_frames :], stack)
+        return state.replace(obs=stack, _internal=state._internal | {"earlier_frames": earlier})
 
     def _stacked_space(self, space: Space) -> Space:
         if isinstance(space, DictSpace):

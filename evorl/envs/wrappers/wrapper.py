@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +19,10 @@ class Wrapper(Env):
     environments are. What it must remember between steps it puts into ``_internal`` under names of its own.
 
     Raises:
-        TypeError: ``env`` is no ``Env``, or is already a vector env.
+        TypeError: ``env`` is no ``Env``, is already a vector env, or is a wrapper that must be outermost.
     """
+
+    is_outermost: ClassVar[bool] = False
 
     def __init__(self, env: Env) -> None:
         if not isinstance(env, Env):
@@ -33,6 +35,8 @@ class Wrapper(Env):
                 f"{type(self).__name__} wraps a single environment, got the vector env {type(env).__name__}: apply it "
                 "before the vmap wrapper."
             )
+        if getattr(env, "is_outermost", False):
+            raise TypeError(f"{type(env).__name__} is the outermost wrapper: put {type(self).__name__} inside it.")
         self.env = env
 
     def reset(self, key: Key) -> EnvState:

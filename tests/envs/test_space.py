@@ -1,0 +1,146 @@
+"""Spaces: shapes, dtypes, bounds, samples, membership, value equality."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.types import PyTreeDict
+
+KEYS = jax.random.split(jax.random.key(0), 2000)
+
+
+def samples(space: Space) -> np.ndarray:
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(space.sample))(KEYS))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-1.0, 2.0, (3,)),
+        Box([0.0, -5.0], [1.0, 5.0]),
+        Box(-np.inf, np.inf, (2,)),
+        Box([-np.inf, 3.0], [1.0, np.inf]),
+        Box(-3e38, 3e38, (2,)),
+        Box(0, 255, (4, 2), np.uint8),
+        Box(-128, 127, (2,), np.int8),
+        Box(-(2**31), 2**31 - 1, (2,), np.int32),
+        Box(-np.inf, np.inf, (2,), np.int32),
+        Box(0, 1, (2,), np.bool_),
+        Box(-1, 1, (2,), jnp.bfloat16),
+        Discrete(5),
+        DictSpace({"b": Discrete(2), "a": Box(0, 1, (2,))}),
+        TupleSpace([Discrete(3), Box(0, 1)]),
+    ],
+    ids=repr,
+)
+def test_samples_are_elements(space: Space) -> None:
+    drawn = samples(space)
+    for leaf, spec in zip(jax.tree.leaves(drawn), jax.tree.leaves(space.spec), strict=True):
+        assert leaf.shape == (len(KEYS), *spec.shape)
+        assert leaf.dtype == spec.dtype
+        assert np.isfinite(leaf.astype(np.float64)).all()
+    assert jax.vmap(space.contains)(drawn).all()
+    assert space.contains(space.sample(jax.random.PRNGKey(0)))
+    assert space == eval_copy(space)
+
+
+def eval_copy(space: Space) -> Space:
+    """The same space, built anew."""
+    if isinstance(space, Box):
+        return Box(space.low, space.high, space.shape, space.dtype)
+    if isinstance(space, Discrete):
+        return Discrete(space.n)
+    if isinstance(space, DictSpace):
+        return DictSpace(dict(space.spaces))
+    return TupleSpace(list(space.spaces))
+
+
+def test_sample_distributions() -> None:
+    np.testing.assert_allclose(samples(Box(-1.0, 3.0)).mean(), 1.0, atol=0.1)
+    normal = samples(Box(-np.inf, np.inf))
+    np.testing.assert_allclose([normal.mean(), normal.std()], [0.0, 1.0], atol=0.1)
+    np.testing.assert_allclose(samples(Box(2.0, np.inf)).mean(), 3.0, atol=0.1)
+    np.testing.assert_allclose(samples(Box(-np.inf, 2.0)).mean(), 1.0, atol=0.1)
+    pixels = samples(Box(0, 255, (8,), np.uint8))
+    assert (pixels.min(), pixels.max()) == (0, 255)
+    assert set(samples(Box(-1, 1, (), np.int8))) == {-1, 0, 1}
+    assert set(samples(Discrete(3))) == {0, 1, 2}
+    wide = samples(Box(-(2**31), 2**31 - 1, (), np.int32))
+    assert wide.min() < -(2**30)
+    assert wide.max() > 2**30
+
+
+def test_contains() -> None:
+    box = Box([0.0, -1.0], 1.0)
+    assert box.shape == (2,)
+    assert box.contains([0.0, 1.0])
+    assert not box.contains([0.0, 1.1])
+    assert not box.contains([0.0, jnp.nan])
+    assert not box.contains([0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(box.contains(jnp.array([[0.5, 0.5], [-0.5, 0.5]])), [True, False])
+    pixels = Box(0, 255, (2,), np.uint8)
+    assert pixels.contains(jnp.array([0, 255]))
+    assert not pixels.contains(jnp.array([0, 256]))
+    assert not pixels.contains(jnp.array([0.0, 1.0]))
+    assert not Discrete(3).contains(3)
+    assert not Discrete(3).contains(-1)
+    assert not Discrete(3).contains(1.0)
+    both = DictSpace({"a": Discrete(2), "b": box})
+    assert both.contains({"a": 1, "b": [0.0, 0.0]})
+    assert not both.contains({"a": 2, "b": [0.0, 0.0]})
+    assert not both.contains({"a": 1})
+    pair = TupleSpace([Discrete(2), Discrete(2)])
+    assert pair.contains((1, 1))
+    assert not pair.contains((1, 2))
+    assert not pair.contains((1,))
+
+
+def test_value_equality() -> None:
+    assert len({Box(0, 1, (2,)), Box(0, [1, 1]), Box(np.zeros(2), 1)}) == 1
+    assert Box(0, 1, (2,)) != Box(0, 1, (3,))
+    assert Box(0, 1, (2,)) != Box(0, 2, (2,))
+    assert Box(0, 1, (2,)) != Box(0, 1, (2,), np.uint8)
+    assert Discrete(2) != Discrete(3)
+    assert DictSpace({"a": Discrete(2), "b": Discrete(3)}) == DictSpace({"b": Discrete(3), "a": Discrete(2)})
+    assert TupleSpace([Discrete(2)]) != TupleSpace([Discrete(2), Discrete(2)])
+    assert Discrete(2) != "Discrete(2)"
+
+
+def test_containers() -> None:
+    space = DictSpace({"pos": Box(0, 1, (2,)), "id": TupleSpace([Discrete(4)])})
+    assert space["pos"].shape == (2,)
+    assert space["id"][0] == Discrete(4)
+    assert space.shape == {"pos": (2,), "id": ((),)}
+    assert space.dtype.pos == np.float32
+    assert space["id"].dtype == (np.int32,)
+    assert space["id"].shape == ((),)
+    zeros = space.zeros((3,))
+    assert isinstance(zeros, PyTreeDict)
+    assert zeros.pos.shape == (3, 2)
+    assert zeros.id[0].dtype == jnp.int32
+
+
+def test_bounds_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        Box(0, 1, (2,)).low[0] = 5
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="low <= high"):
+        Box(1, 0)
+    with pytest.raises(ValueError, match="does not broadcast"):
+        Box(np.zeros(2), 1, (3,))
+    with pytest.raises(ValueError, match="NaN"):
+        Box(np.nan, 1)
+    with pytest.raises(ValueError, match="at least one"):
+        Discrete(0)
+
+
+def test_is_bounded() -> None:
+    assert Box(0, 1).is_bounded
+    assert not Box(0, np.inf).is_bounded
+    assert Box(0, np.inf, dtype=np.int32).is_bounded

@@ -1,0 +1,82 @@
+"""How wrappers are put together."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.envs import AutoresetMode, Box, create_wrapped_gymnax_env
+from evorl.envs.stack import as_autoreset_mode, wrap_env
+from evorl.envs.wrappers import (
+    VECTOR_ENVS,
+    ActionRepeatWrapper,
+    ActionSquashWrapper,
+    EpisodeWrapper,
+    FrameStackWrapper,
+    ObsFlattenWrapper,
+    RewardScaleWrapper,
+    SparseRewardWrapper,
+)
+from evorl.envs.wrappers.wrapper import has_layer
+from tests.probe_envs import ProbeEnv
+
+
+def test_order_of_layers() -> None:
+    env = create_wrapped_gymnax_env(
+        "Pendulum-v1",
+        action_repeat=2,
+        frame_stack=3,
+        reward_scale=0.1,
+        sparse_reward_interval=5,
+        flatten_obs=True,
+    )
+    layers = []
+    inner = env.env
+    while hasattr(inner, "env"):
+        layers.append(type(inner))
+        inner = inner.env
+    assert layers == [
+        RewardScaleWrapper,
+        SparseRewardWrapper,
+        FrameStackWrapper,
+        ObsFlattenWrapper,
+        EpisodeWrapper,
+        ActionRepeatWrapper,
+        ActionSquashWrapper,
+    ]
+    assert env.obs_space.shape == (9,)
+    assert env.max_episode_steps == 100
+    assert env.action_space == Box(-1.0, 1.0, (1,))
+
+
+def test_time_limit_with_action_repeat_is_in_steps_of_the_environment() -> None:
+    env = wrap_env(ProbeEnv("time_limit"), max_episode_steps=7, action_repeat=3, autoreset_mode="disabled")
+    state = env.reset(jax.random.key(0))
+    for _ in range(3):
+        assert not state.done
+        state = env.step(state, jnp.zeros(1, jnp.int32))
+    assert state.info.truncation
+    assert env.max_episode_steps == 3
+
+
+def test_episode_return_is_what_the_environment_paid() -> None:
+    env = wrap_env(ProbeEnv("time_limit"), max_episode_steps=4, reward_scale=0.5, sparse_reward_interval=2)
+    state = env.reset(jax.random.key(0))
+    rewards = []
+    for _ in range(4):
+        state = env.step(state, jnp.zeros(1, jnp.int32))
+        rewards.append(float(state.reward[0]))
+    assert rewards == [0.0, 1.0, 0.0, 1.0]
+    assert state.info.episode_return == 4.0
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_every_mode_by_member_and_name(mode: AutoresetMode) -> None:
+    assert as_autoreset_mode(mode) is as_autoreset_mode(mode.name) is as_autoreset_mode(mode.value) is mode
+    assert type(wrap_env(ProbeEnv("best_action"), autoreset_mode=mode)) is VECTOR_ENVS[mode]
+
+
+def test_bounded_actions_are_squashed_and_others_left() -> None:
+    assert not has_layer(wrap_env(ProbeEnv("best_action", continuous=True)).env, ActionSquashWrapper)
+    assert not has_layer(wrap_env(ProbeEnv("best_action")).env, ActionSquashWrapper)

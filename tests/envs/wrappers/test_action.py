@@ -1,0 +1,68 @@
+"""Squashed and repeated actions."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import Box, Env, EnvState
+from evorl.envs.wrappers import ActionRepeatWrapper, ActionSquashWrapper, EpisodeWrapper
+from evorl.types import PyTreeDict
+from tests.probe_envs import ProbeEnv
+
+
+class Echo(Env):
+    """Observes the action it got; ends at the third step; pays 1."""
+
+    obs_space = Box(-np.inf, np.inf, (2,))
+
+    def __init__(self, low: float = 0.0, high: float = 10.0) -> None:
+        self._space = Box([low, low], [high, 2 * high])
+
+    @property
+    def action_space(self) -> Box:
+        """The second number has twice the upper bound."""
+        return self._space
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Zeros."""
+        return self._state(jnp.zeros((), jnp.int32), jnp.zeros(2), 0.0)
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        """The action becomes the observation."""
+        return self._state(env_state.env_state + 1, action, 1.0)
+
+    def _state(self, t: jax.Array, obs: jax.Array, reward: float) -> EnvState:
+        done = t >= 3
+        info = PyTreeDict(termination=done, truncation=jnp.zeros((), bool), metrics=PyTreeDict())
+        return EnvState(env_state=t, obs=obs, reward=jnp.asarray(reward, jnp.float32), done=done, info=info)
+
+
+def test_squash_maps_the_unit_box_to_the_bounds() -> None:
+    env = ActionSquashWrapper(Echo())
+    assert env.action_space == Box(-1.0, 1.0, (2,))
+    state = env.reset(jax.random.key(0))
+    for action, expected in ([-1, -1], [0, 0]), ([1, 1], [10, 20]), ([0, 0.5], [5, 15]), ([-3, 3], [0, 20]):
+        np.testing.assert_allclose(env.step(state, jnp.asarray(action, jnp.float32)).obs, expected)
+
+
+def test_squash_needs_bounds() -> None:
+    for env in (Echo(high=np.inf), ProbeEnv("best_action")):
+        with pytest.raises(ValueError, match="needs a bounded Box"):
+            ActionSquashWrapper(env)
+
+
+def test_repeat_sums_rewards_and_stops_at_the_end() -> None:
+    env = ActionRepeatWrapper(Echo(), 2)
+    step = jax.jit(env.step)
+    state = step(env.reset(jax.random.key(0)), jnp.ones(2))
+    assert (float(state.reward), bool(state.done), int(state.env_state)) == (2.0, False, 2)
+    state = step(state, jnp.ones(2))
+    assert (float(state.reward), bool(state.done), int(state.env_state)) == (1.0, True, 3)
+
+
+def test_limit_counts_decisions() -> None:
+    assert ActionRepeatWrapper(EpisodeWrapper(Echo(), 7), 2).max_episode_steps == 4
+    assert ActionRepeatWrapper(Echo(), 2).max_episode_steps is None
