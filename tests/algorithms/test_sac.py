@@ -82,7 +82,7 @@ def test_target_entropy_by_kind_of_action() -> None:
 
 def test_pendulum_is_learned() -> None:
     """By a small network in few steps; uniformly random actions get -1200 on average."""
-    rates = dict.fromkeys(("actor_optimizer", "critic_optimizer", "temperature_optimizer"), {"learning_rate": 2e-3})
+    rates = {f"{part}_optimizer": {"learning_rate": 2e-3} for part in ("actor", "critic", "temperature")}
     workflow = SACWorkflow.build_from_config(
         {
             "env": "Pendulum-v1",
