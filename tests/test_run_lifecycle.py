@@ -1,0 +1,168 @@
+"""A run as its user meets it: started by the script, killed, resumed, swept, and read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evorl.checkpointing import RunCheckpointer
+from evorl.cli import build_workflow, restore
+from evorl.run_folder import RunFolder
+from evorl.types import State
+from tests.small_workflows import assert_identical
+
+ROOT = Path(__file__).resolve().parent.parent
+ITERATION = 64  # environment steps
+# Long enough to be stopped on the way: some seconds of training.
+OPTIONS = [
+    "env=cartpole",
+    "env.max_episode_steps=10",
+    "num_envs=8",
+    "rollout_length=8",
+    "num_epochs=2",
+    "num_minibatches=2",
+    "agent.network.hidden_sizes=[8]",
+    f"total_timesteps={ITERATION * 12_000}",
+    f"log_interval={ITERATION * 700}",
+    f"eval_interval={ITERATION * 3000}",
+    f"checkpoint_interval={ITERATION * 5000}",
+    "eval_episodes=4",
+    "devices=1",
+    "env_chunk=null",
+]
+CONTENTS = {
+    "config.yaml",
+    "metrics.csv",
+    "metrics.jsonl",
+    "tensorboard",
+    "checkpoints",
+    "learning_curve.png",
+    "run.log",
+}
+
+
+def _environment(tmp_path: Path) -> dict[str, str]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in paths if p),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+
+def _script(tmp_path: Path, name: str, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "scripts" / name), *arguments]
+    return subprocess.run(
+        command, cwd=tmp_path, env=_environment(tmp_path), capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def _train_until_signal(tmp_path: Path, number: int) -> tuple[int, str]:
+    """Start a training and send the signal after its first checkpoint; the exit status and what was printed."""
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *OPTIONS]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and process.poll() is None:
+            if list(tmp_path.glob("runs/*/*/checkpoints/[0-9]*")):
+                break
+            time.sleep(0.02)
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, printed
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """An uninterrupted run."""
+    tmp_path = tmp_path_factory.mktemp("whole")
+    done = _script(tmp_path, "train.py", *OPTIONS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    folder = RunFolder.latest(tmp_path / "runs")
+    assert f"Results are in {folder.path}" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} <= {"runs", "cache"}
+    return folder
+
+
+def test_the_folder_holds_everything(whole: RunFolder) -> None:
+    assert {path.name for path in whole.path.iterdir()} == CONTENTS
+    assert all(path.stat().st_size for path in whole.path.rglob("*") if path.is_file())
+    header, *rows = whole.metrics_csv.read_text().splitlines()
+    assert header.startswith("iterations,timesteps,")
+    assert "eval/episode_return" in header
+    assert "time/" not in header
+    assert rows[-1].startswith(f"12000,{12_000 * ITERATION},")
+    assert json.loads(whole.metrics_jsonl.read_text().splitlines()[-1])["time/steps_per_second"] > 0
+    assert RunCheckpointer(whole.checkpoints).steps[-1] == 12_000
+    assert whole.load_config().total_timesteps == 12_000 * ITERATION
+
+
+def _last_state(folder: RunFolder) -> State:
+    workflow = build_workflow(folder.load_config())
+    return restore(workflow, RunCheckpointer(folder.checkpoints), 0, "latest")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_run_is_resumed_as_if_nothing_had_been(whole: RunFolder, tmp_path: Path, number: int) -> None:
+    status, printed = _train_until_signal(tmp_path, number)
+    if number == signal.SIGTERM:
+        assert status == 0, printed
+        assert "resume=" in printed.splitlines()[-1], printed
+    else:
+        assert status == -signal.SIGKILL
+    (folder,) = [RunFolder.open(path) for path in tmp_path.glob("runs/*/*")]
+    stopped_at = RunCheckpointer(folder.checkpoints).steps
+    assert 0 < stopped_at[-1] < 12_000
+    resumed = _script(tmp_path, "train.py", "resume=latest")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert f"at {stopped_at[-1] * ITERATION:,} steps" in resumed.stdout
+    assert folder.metrics_csv.read_bytes() == whole.metrics_csv.read_bytes()
+    assert_identical(_last_state(folder), _last_state(whole))
+    assert {path.name for path in folder.path.iterdir()} == CONTENTS
+
+
+def test_evaluate_reports_the_best_checkpoint(whole: RunFolder) -> None:
+    tmp_path = whole.path.parent.parent.parent
+    done = _script(tmp_path, "evaluate.py", "run=latest", "eval_episodes=7")
+    assert done.returncode == 0, done.stderr
+    assert "7 episodes" in done.stdout
+    best = RunCheckpointer(whole.checkpoints).best_step
+    assert f"checkpoint of {best * ITERATION:,} steps" in done.stdout
+
+
+def test_a_sweep_makes_a_folder_for_each_job(tmp_path: Path) -> None:
+    short = [option for option in OPTIONS if not option.startswith("total_timesteps")]
+    done = _script(tmp_path, "train.py", "-m", *short, f"total_timesteps={ITERATION * 3}", "seed=0,1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folders = [RunFolder.open(path.parent) for path in sorted(tmp_path.glob("runs/*/*/config.yaml"))]
+    assert sorted(folder.load_config().seed for folder in folders) == [0, 1]
+    assert all({path.name for path in folder.path.iterdir()} >= CONTENTS - {"learning_curve.png"} for folder in folders)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="to the superuser nothing is read-only")
+def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir(mode=0o500)
+    done = _script(tmp_path, "train.py", *OPTIONS)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Cannot write to ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file is in the way")
+    done = _script(tmp_path, "train.py", *OPTIONS)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Cannot write to ")
+    assert done.stderr.count("\n") == 1
