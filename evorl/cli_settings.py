@@ -90,7 +90,7 @@ def apply_overrides(settings: DictConfig, allowed: tuple[str, ...] | None) -> se
             raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; what can be set: {', '.join(allowed)}.")
-        if override.is_delete() or (key not in known and not override.input_line.startswith("+" + key)):
+        if override.is_delete() or (key not in known and not str(override.input_line).startswith("+" + key)):
             raise ValueError(f"The run has no setting {key!r}.{nearest(key, known)}")
         OmegaConf.update(settings, key, override.value(), merge=False)
         given.add(key)

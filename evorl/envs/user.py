@@ -64,7 +64,7 @@ def _made_by(function: Callable[..., Env], factory: str, options: tuple) -> User
     return UserEnv(env, (factory, options))
 
 
-def _function(factory: Any) -> Callable[..., Env]:
+def _function(factory: Any) -> Callable[..., Any]:
     module_name, colon, name = str(factory).partition(":")
     if not (isinstance(factory, str) and module_name and colon and name):
         raise ValueError(f"env.factory must be like package.module:function, got {factory!r}.")
