@@ -16,8 +16,8 @@ from evorl.workflows import Workflow, execution, learning
 from tests.small_workflows import arrays, assert_close, assert_identical, small
 
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
-# Rows, evaluations and checkpoints at periods that do not divide one another, in iterations.
-NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 4, 5
+# In iterations; most checkpoints fall between rows.
+NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2
 
 
 class Interrupted(Exception):
@@ -61,7 +61,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """An algorithm, its environment, and the last state and metrics of an uninterrupted run."""
     algorithm, env = request.param
     state, table = _whole_run(_run_of(algorithm, env), tmp_path_factory.mktemp("whole"))
-    assert table.count(b"\n") == 1 + 4 + 2  # header, rows at 3 6 9 12, evaluations at 4 8 (12)
+    assert [row.split(b",")[0] for row in table.splitlines()] == [b"iterations", b"3", b"6", b"9", b"12"]
     return algorithm, env, state, table
 
 

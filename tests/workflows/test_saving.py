@@ -1,0 +1,96 @@
+"""When the learn loop evaluates, saves and stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.algorithms.ppo import PPOWorkflow
+from evorl.types import PyTreeDict
+from evorl.workflows import TrainingDiverged, Workflow, learning
+from tests.small_workflows import assert_identical, small
+
+STEPS = 64  # in one iteration
+
+
+class Shelf:
+    """A checkpointer that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[int, float | None]] = []
+        self.progress: dict[str, Any] = {}
+
+    def save(self, state: Any, progress: dict[str, Any], score: float | None) -> None:
+        assert int(state.iterations) == progress["iterations"]
+        self.saved.append((progress["iterations"], score))
+        self.progress = progress
+
+
+def _workflow(**changes: Any) -> Workflow:
+    intervals = {"log_interval": STEPS, "eval_interval": 0, "checkpoint_interval": 0, "total_timesteps": 8 * STEPS}
+    return small("ppo", **{**intervals, **changes})
+
+
+@pytest.fixture
+def scores(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the evaluations will say, first to last."""
+    told: list[float] = []
+    monkeypatch.setattr(PPOWorkflow, "evaluate", lambda self, state: PyTreeDict(episode_return=told.pop(0)))
+    return told
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_the_best_so_far_is_saved(scores: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", seconds)
+    scores += [1.0, 3.0, 3.0, 2.0]
+    shelf = Shelf()
+    _workflow(eval_interval=2 * STEPS).learn(checkpointer=shelf)
+    assert shelf.saved == [(2, 1.0), (4, 3.0), (8, None)]  # 8 is the end: saved unless it is already
+    assert shelf.progress["best_score"] == 3.0
+
+
+def test_a_resumed_run_knows_the_best_score(scores: list[float]) -> None:
+    scores += [2.0, 4.0]
+    workflow = _workflow(eval_interval=4 * STEPS)
+    shelf = Shelf()
+    workflow.learn(workflow.init(0), checkpointer=shelf, progress={"iterations": 0, "best_score": 3.0})
+    assert shelf.saved == [(8, 4.0)]
+
+
+def test_checkpoints_come_at_their_interval() -> None:
+    shelf = Shelf()
+    _workflow(checkpoint_interval=3 * STEPS).learn(checkpointer=shelf)
+    assert shelf.saved == [(3, None), (6, None), (8, None)]
+
+
+def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+    shelf, asked = Shelf(), []
+    state = _workflow().learn(checkpointer=shelf, should_stop=lambda: asked.append(1) is None and len(asked) == 3)
+    assert shelf.saved == [(3, None)]
+    assert int(state.iterations) == 3
+    _workflow().learn(checkpointer=shelf, should_stop=lambda: True)
+    assert shelf.saved[-1] == (1, None)
+
+
+def test_divergence_keeps_the_last_good_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state with the infinite loss is not saved, also when it would be due."""
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+    workflow = _workflow(checkpoint_interval=STEPS)
+    shelf = Shelf()
+    state = workflow.learn(checkpointer=shelf, should_stop=lambda: True)
+    assert shelf.saved == [(1, None)]
+    poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
+    with pytest.raises(TrainingDiverged, match=r"in iteration 2 \(128 steps\); the last good checkpoint, of 64 steps"):
+        poisoned.learn(state, checkpointer=shelf, progress=shelf.progress)
+    assert shelf.saved == [(1, None)]
+
+
+def test_the_length_of_chunks_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    for seconds in (0.0, 0.001, 1000.0):
+        monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", seconds)
+        states.append(_workflow(log_interval=8 * STEPS).learn(key=2))
+    assert_identical(states[1], states[0])
+    assert_identical(states[2], states[0])
