@@ -254,6 +254,7 @@ class LearningRun:
     def _save(self, state: State, score: float | None) -> None:
         if self.checkpointer is None:
             return
+        self._refuse_broken_parameters(state)
         progress = {
             "iterations": self.iterations,
             "timesteps": self.timesteps,
@@ -263,21 +264,33 @@ class LearningRun:
         self.checkpointer.save(state, progress, score)
         self.saved_at = self.iterations
 
+    def _refuse_broken_parameters(self, state: State) -> None:
+        """A last update may break the parameters after a loss that was finite still: such a state is not kept."""
+        if "agent_state" not in state:
+            return
+        for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(state.agent_state.params)):
+            if not np.isfinite(leaf).all():
+                name = "parameters" + jax.tree_util.keystr(path)
+                raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
+
     def _refuse_divergence(self, rows: PyTreeDict) -> None:
         for name, values in rows.items():
             if name == "episodes" or np.isfinite(values).all():
                 continue
             bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))
             iteration = self.iterations - len(values) + bad + 1
-            kept = (
-                f"the last good checkpoint, of {self.saved_at * self.steps:,} steps, is kept"
-                if self.saved_at
-                else "no checkpoint had been saved yet"
-            )
-            raise TrainingDiverged(
-                f"{name} became {np.ravel(values[bad])[0]} in iteration {iteration:,} ({iteration * self.steps:,} "
-                f"steps); {kept}. Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
-            )
+            raise self._divergence(name, np.ravel(values[bad])[0], iteration)
+
+    def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
+        kept = (
+            f"the last good checkpoint, of {self.saved_at * self.steps:,} steps, is kept"
+            if self.saved_at
+            else "no checkpoint had been saved yet"
+        )
+        return TrainingDiverged(
+            f"{name} became {value} in iteration {iteration:,} ({iteration * self.steps:,} steps); {kept}. "
+            "Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+        )
 
 
 class RunningMeans:

@@ -87,6 +87,20 @@ def test_divergence_keeps_the_last_good_checkpoint(monkeypatch: pytest.MonkeyPat
     assert shelf.saved == [(1, None)]
 
 
+def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+    workflow = _workflow(checkpoint_interval=STEPS)
+    shelf = Shelf()
+    state = workflow.learn(checkpointer=shelf, should_stop=lambda: True)
+    monkeypatch.setattr(learning.LearningRun, "_refuse_divergence", lambda self, rows: None)
+    poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
+    with pytest.raises(
+        TrainingDiverged, match=r"parameters\['policy'\].* became nan in iteration 2 .*of 64 steps, is kept"
+    ):
+        poisoned.learn(state, checkpointer=shelf, progress=shelf.progress)
+    assert shelf.saved == [(1, None)]
+
+
 def test_the_length_of_chunks_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
     for seconds in (0.0, 0.001, 1000.0):
