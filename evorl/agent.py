@@ -83,8 +83,18 @@ def action_distribution(action_space: Space, algorithm: str, squashed: bool = Tr
 
 
 def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
-    """The number of axes of one observation, or of its entry ``obs_key``."""
-    return len(select_observation(obs_space.zeros(), obs_key).shape)
+    """The number of axes of one observation, or of its entry ``obs_key``.
+
+    Raises:
+        ValueError: the observation has no such entry, or has several and none is named.
+    """
+    obs = select_observation(obs_space.zeros(), obs_key)
+    if not isinstance(obs, jax.Array):
+        raise ValueError(
+            f"observations here have several parts, {obs_space!r}, and a network reads one: name it by "
+            "agent.policy_obs_key and agent.value_obs_key, or set env.flatten_obs=true."
+        )
+    return obs.ndim
 
 
 class RandomAgent(Agent):

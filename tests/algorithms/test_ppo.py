@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from evorl.envs.wrappers import VmapWrapper
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
 from tests.every_probe import DISCOUNT, NAMES, every_probe, questions
+from tests.small_workflows import small
 
 KINDS = {"discrete": False, "continuous": True}
 
@@ -65,3 +68,41 @@ def test_cartpole_is_solved() -> None:
     metrics = workflow.evaluate(workflow.learn())
     assert metrics.episode_return.shape == (3,)
     assert float(metrics.episode_return.mean()) >= 475.0
+
+
+def _with_options(**changes: Any) -> PPOWorkflow:
+    """A small workflow with every option in use."""
+    options = {"normalize_obs": True, "value_clip_epsilon": 0.2, "final_clip_epsilon": 0.1}
+    return small(
+        "ppo",
+        "Pendulum-v1",
+        target_kl=1e9,
+        optimizer={"final_learning_rate": 1e-4, "max_grad_norm": 1.0, "weight_decay": 0.01},
+        agent={"network": {"hidden_sizes": [8], "layer_norm": True}, **options},
+        **changes,
+    )
+
+
+def test_the_policy_that_learns_is_the_one_that_acted() -> None:
+    """At the first minibatch the ratio is 1 everywhere, also after the statistics of observations have changed."""
+    workflow = _with_options(num_epochs=1, num_minibatches=1)
+    state = workflow.init(0)
+    for _ in range(3):
+        metrics, state = workflow.step(state)
+        assert float(state.agent_state.obs_preprocessor_state.count) > 0
+        np.testing.assert_allclose(metrics.approximate_kl, 0.0, atol=1e-6)
+        assert float(metrics.clip_fraction) == 0.0
+    assert all(np.isfinite(value) for name, value in metrics.items() if name != "episodes")
+
+
+def test_target_kl_ends_the_learning_from_a_trajectory() -> None:
+    """With a limit that any change exceeds, the first of the updates is the only one."""
+    free = _with_options()
+    state = free.init(0)
+    num_updates = {}
+    for name, limit in (("free", 1e9), ("held", 0.0)):
+        _, after = free.replace(target_kl=limit).step(state)
+        counts = [int(x) for x in jax.tree.leaves(after.opt_state) if np.issubdtype(x.dtype, np.integer)]
+        num_updates[name] = max(counts)
+    assert num_updates["free"] == free.num_epochs * free.num_minibatches
+    assert num_updates["held"] < num_updates["free"]
