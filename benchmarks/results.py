@@ -1,4 +1,7 @@
-"""Results as text, as JSON in ``docs/results`` and as tables in ``docs/benchmarks.md``."""
+"""Results as text, and as JSON in ``docs/results``.
+
+``python -m benchmarks.results`` makes ``docs/benchmarks.md`` of them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import show_quantity
+from benchmarks.machine import about
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "benchmarks.md"
+
+__all__ = ["about", "load", "record", "show_comparison", "show_learning", "write_page"]
 
 
 def show_comparison(result: Mapping[str, Any]) -> str:
@@ -31,10 +38,47 @@ def show_comparison(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def record(kind: str, name: str, result: Mapping[str, Any]) -> None:
-    """Put a result into ``docs/results/<kind>.json``, in place of the one of that name."""
-    path = DOCS / "results" / f"{kind}.json"
+def show_learning(result: Mapping[str, Any]) -> str:
+    """When the threshold was reached, and the end, for the screen."""
+    reached, best = result["reached"], result["best"]
+    lines = [f"    asked {result['limit']}: {'met' if result['met'] else 'NOT MET'}"]
+    if reached:
+        lines.append(
+            f"    reached at {reached['timesteps']:,} steps, {reached['seconds']:.0f} s: {reached['mean']:.1f}"
+        )
+    if best:
+        lines.append(f"    best {best['mean']:.1f} at {best['timesteps']:,}; last {result['last']['mean']:.1f}")
+    lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")
+    return "\n".join(lines)
+
+
+def load(kind: str, docs: Path = DOCS) -> dict[str, Any]:
+    """The recorded results of ``docs/results/<kind>.json`` by name; none if there is no such file."""
+    path = docs / "results" / f"{kind}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def record(kind: str, name: str, result: Mapping[str, Any], docs: Path = DOCS) -> None:
+    """Put a result into ``docs/results/<kind>.json``, in place of the one of that name, and renew the page.
+
+    ``notes`` (written into the file by hand: why a bar is not met) stay with the name.
+    """
+    results = load(kind, docs)
+    notes = results.get(name, {}).get("notes")
+    results[name] = {**result, **({"notes": notes} if notes else {})}
+    path = docs / "results" / f"{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    results[name] = result
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_page(docs)
+
+
+def write_page(docs: Path = DOCS) -> None:
+    """Write ``benchmarks.md`` from the results."""
+    from benchmarks.page import page
+
+    text = page(load("speed", docs), load("learning", docs))
+    (docs / PAGE.name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_page()

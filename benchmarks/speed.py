@@ -6,14 +6,15 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measuring import MeasurementFailed, run_comparison
-from benchmarks.results import record, show_comparison
+from benchmarks.results import about, record, show_comparison
 from benchmarks.speed_comparisons import COMPARISONS
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(COMPARISONS)}; all by default")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of each comparison (default 5)")
@@ -24,7 +25,7 @@ def main() -> int:
     )
     parser.add_argument("--record", action="store_true", help="write docs/results/speed.json and docs/benchmarks.md")
     parser.add_argument("--keep", metavar="FOLDER", help="keep logs and compiled programs here, and reuse the latter")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in COMPARISONS]
     if unknown:
         parser.error(f"there is no comparison {unknown[0]!r}; there are {', '.join(COMPARISONS)}")
@@ -52,7 +53,7 @@ def main() -> int:
                 continue
             print(show_comparison(result), flush=True)
             if options.record:
-                record("speed", name, result)
+                record("speed", name, {**result, **about(), "command": f"python -m benchmarks.speed {name}"})
             failed += [name for bar in result["bars"] if not bar["met"]]
     return 1 if failed else 0
 

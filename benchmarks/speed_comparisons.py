@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.comparison import Bar, Comparison, Side, ratio
+from benchmarks.process_comparisons import PROCESS_COMPARISONS
 
 PPO = "evorl.algorithms.ppo.PPOWorkflow"
+SAC = "evorl.algorithms.sac.SACWorkflow"
 TRAINING = "benchmarks.drivers.training"
 FLOOR = "benchmarks.drivers.floor"
+REPLAY = "benchmarks.drivers.replay_adding"
 REJAX = "benchmarks.peers.rejax_training"
 
 CARTPOLE = {"library": "gymnax", "name": "CartPole-v1"}
@@ -33,6 +36,31 @@ REJAX_CARTPOLE = {
     "num_minibatches": 4,
     **OPTIMIZER,
     "agent_kwargs": {"hidden_layer_sizes": [64, 64], "activation": "tanh"},
+}
+
+
+SAC_HOPPER = {
+    "workflow": SAC,
+    "env": {"library": "brax", "name": "hopper", "backend": "generalized"},
+    "num_envs": 1,
+    "rollout_length": 1,
+    "updates_per_iteration": 1,
+    "batch_size": 256,
+    "learning_starts": 1000,
+    "replay_capacity": 100_000,
+    "agent": {"network": {"hidden_sizes": [256, 256]}},
+    "devices": "auto",
+}
+REJAX_SAC_HOPPER = {
+    "env": "brax/hopper",
+    "env_params": {"backend": "generalized"},
+    "num_envs": 1,
+    "num_epochs": 1,
+    "batch_size": 256,
+    "fill_buffer": 1000,
+    "buffer_size": 100_000,
+    "polyak": 0.995,
+    "hidden_layer_sizes": [256, 256],
 }
 
 
@@ -67,9 +95,9 @@ def rejax(algorithm: str, config: Mapping[str, Any], steps: int, **settings: Any
     return Side(REJAX, {"algorithm": algorithm, "config": config, "steps": steps, **settings}, python="rejax")
 
 
-def floor(env: Mapping[str, Any], steps: int) -> Side:
-    """Random actions on one device."""
-    return Side(FLOOR, {"env": env, "steps": steps})
+def floor(env: Mapping[str, Any], steps: int, **settings: Any) -> Side:
+    """Random actions on one device; steps of each seed."""
+    return Side(FLOOR, {"env": env, "steps": steps, **settings})
 
 
 def _ppo_hopper_generalized() -> Comparison:
@@ -114,6 +142,56 @@ def _ppo_cartpole(num_seeds: int, at_least: float, steps: int) -> Comparison:
     )
 
 
+def _sac_hopper() -> Comparison:
+    steps = 1500
+    return Comparison(
+        "sac_hopper",
+        "SAC, brax hopper (generalized), 1 env, 1 update of 256 per step, 256-256",
+        sides={"evorl": training(SAC_HOPPER, steps, 2 * steps), "rejax": rejax("sac", REJAX_SAC_HOPPER, steps)},
+        bars=[Bar("evorl / rejax", ratio("evorl", "rejax"), at_least=1.1)],
+    )
+
+
+def _autoreset(num_seeds: int | None, steps: int) -> Comparison:
+    def side(mode: str) -> Side:
+        settings = {} if num_seeds is None else {"num_seeds": num_seeds}
+        return floor({**hopper("generalized", 64), "autoreset_mode": mode}, steps, **settings)
+
+    over_seeds = "" if num_seeds is None else f", vmapped over {num_seeds} seeds"
+    return Comparison(
+        "autoreset_normal" if num_seeds is None else f"autoreset_normal_{num_seeds}seeds",
+        f"Autoreset NORMAL and FAST, brax hopper (generalized), 64 envs, random actions, one device{over_seeds}",
+        sides={"NORMAL": side("normal"), "FAST": side("fast")},
+        bars=[Bar("NORMAL / FAST", ratio("NORMAL", "FAST"), at_least=0.95)],
+    )
+
+
+def _recorders() -> Comparison:
+    steps = 512_000
+    return Comparison(
+        "recorders",
+        "Recorders and progress on and off, PPO CartPole as in ppo_cartpole_1seed, a row every 5,000 steps",
+        sides={
+            "on": training(PPO_CARTPOLE, steps, steps),
+            "off": training(PPO_CARTPOLE, steps, steps, recording=False),
+        },
+        bars=[Bar("on / off", ratio("on", "off"), at_least=0.98)],
+    )
+
+
+def _replay_add() -> Comparison:
+    def side(capacity: int) -> Side:
+        return Side(REPLAY, {"capacity": capacity, "adds": 100_000, "obs_size": 11, "action_size": 3})
+
+    return Comparison(
+        "replay_add",
+        "Time to add one transition of hopper's size to a replay buffer of 1e4 and of 1e6 rows",
+        sides={"1e4 rows": side(10_000), "1e6 rows": side(1_000_000)},
+        bars=[Bar("time at 1e4 / at 1e6 rows", ratio("1e4 rows", "1e6 rows", "add_seconds"), at_least=0.8)],
+        quantity="add_seconds",
+    )
+
+
 COMPARISONS = {
     comparison.name: comparison
     for comparison in (
@@ -121,5 +199,11 @@ COMPARISONS = {
         _ppo_hopper_mjx(),
         _ppo_cartpole(1, 1.0, 256_000),
         _ppo_cartpole(8, 2.0, 64_000),
+        _sac_hopper(),
+        _autoreset(None, 32_768),
+        _autoreset(4, 8_192),
+        _recorders(),
+        _replay_add(),
+        *PROCESS_COMPARISONS,
     )
 }

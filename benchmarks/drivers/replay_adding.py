@@ -1,0 +1,48 @@
+"""Adding to a replay buffer: one transition at a time, in one compiled program, the buffer donated to it.
+
+Settings: ``capacity`` (rows), ``adds`` (in one measurement), ``obs_size``, ``action_size``, ``cache``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.child import Reading, read_settings, serve
+from evorl.runtime import prepare_runtime
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    prepare_runtime(1, settings.get("cache") or False)
+    import jax
+    import jax.numpy as jnp
+
+    from evorl.replay_buffers import UniformReplayBuffer
+    from evorl.sample_batch import SampleBatch
+
+    obs, action = jnp.zeros(settings["obs_size"]), jnp.zeros(settings["action_size"])
+    transition = SampleBatch(obs=obs, actions=action, rewards=jnp.zeros(()), next_obs=obs)
+    buffer = UniformReplayBuffer(capacity=settings["capacity"])
+    adds = settings["adds"]
+
+    def add(state: Any, number: jax.Array) -> tuple[Any, None]:
+        rows = jax.tree.map(lambda x: jnp.broadcast_to(x + number, (1, 1, *x.shape)), transition)
+        return buffer.add(state, rows), None
+
+    add_many = jax.jit(lambda state: jax.lax.scan(add, state, jnp.arange(adds, dtype=jnp.float32))[0], donate_argnums=0)
+    held = [buffer.init(transition)]
+    # Every row is written once before: its memory is there, as it is after the first round of a training.
+    filled = jax.tree.map(lambda x: x + 1, held[0].data)
+    held[0] = jax.block_until_ready(add_many(held[0].replace(data=filled)))
+
+    def measure() -> Reading:
+        start = time.perf_counter()
+        held[0] = jax.block_until_ready(add_many(held[0]))
+        return {"add_seconds": (time.perf_counter() - start) / adds}
+
+    return measure
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "evorl")

@@ -1,0 +1,82 @@
+"""What is to be learned, by name: an algorithm in an environment, with a return to reach."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningTask:
+    """A training, by the defaults that are shipped, and what it has to reach.
+
+    Attributes:
+        name: by which the command line chooses it.
+        title: what is learned.
+        overrides: of ``scripts/train.py``.
+        threshold: the mean evaluation return over all seeds that counts as reached.
+        within_timesteps: environment steps of each seed it may take; or
+        within_minutes: minutes it may take, set-up and compilation included; the training ends then.
+    """
+
+    name: str
+    title: str
+    overrides: Sequence[str]
+    threshold: float
+    within_timesteps: int | None = None
+    within_minutes: float | None = None
+
+    @property
+    def limit(self) -> str:
+        """What is asked, in words."""
+        if self.within_minutes is not None:
+            return f">= {self.threshold:g} within {self.within_minutes:g} minutes"
+        return f">= {self.threshold:g} within {self.within_timesteps:,} steps"
+
+    def allows(self, timesteps: int, seconds: float) -> bool:
+        """Whether an evaluation then still counts."""
+        if self.within_minutes is not None:
+            return seconds <= 60 * self.within_minutes
+        return self.within_timesteps is None or timesteps <= self.within_timesteps
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        LearningTask(
+            "ppo_cartpole",
+            "PPO, CartPole-v1 (gymnax)",
+            ("agent=ppo", "env=cartpole", "num_seeds=3", "total_timesteps=200000", "eval_episodes=20"),
+            threshold=475,
+            within_timesteps=200_000,
+        ),
+        LearningTask(
+            "sac_pendulum",
+            "SAC, Pendulum-v1 (gymnax)",
+            ("agent=sac", "env=pendulum", "num_seeds=3", "total_timesteps=30000", "eval_episodes=20"),
+            threshold=-200,
+            within_timesteps=30_000,
+        ),
+        LearningTask(
+            "sac_cartpole",
+            "SAC with discrete actions, CartPole-v1 (gymnax)",
+            ("agent=sac", "env=cartpole", "num_seeds=3", "total_timesteps=60000", "eval_episodes=20"),
+            threshold=400,
+            within_timesteps=60_000,
+        ),
+        LearningTask(
+            "ppo_hopper",
+            "PPO, hopper (brax)",
+            ("agent=ppo", "env=hopper"),
+            threshold=1000,
+            within_minutes=30,
+        ),
+        LearningTask(
+            "sac_hopper",
+            "SAC, hopper (brax)",
+            ("agent=sac", "env=hopper"),
+            threshold=1000,
+            within_minutes=30,
+        ),
+    )
+}

@@ -1,0 +1,31 @@
+"""The machine that measures, and the time: what belongs to every result."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from pathlib import Path
+
+
+def about() -> dict[str, str]:
+    """Machine and date of a result."""
+    return {"machine": describe_machine(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+
+
+def describe_machine() -> str:
+    """Cores this process may use, processor, memory, system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parts = [f"{cores} core{'s' * (cores != 1)}", _processor()]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        parts.append(f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB")
+    return ", ".join([*parts, f"{platform.system()} {platform.machine()}"])
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.split(":", 1)[1].split())
+    return platform.processor() or "unknown processor"
