@@ -24,10 +24,16 @@ class KeyRecord:
     def __init__(self) -> None:
         self.consumed: Counter[bytes] = Counter()
         self.folded: Counter[tuple[bytes, int]] = Counter()
+        self._traced: dict[Any, tuple] = {}
 
     def run(self, fn: Any, *args: Any) -> Any:
-        """``fn(*args)``, everything that touches keys one primitive after another."""
-        closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+        """``fn(*args)``, everything that touches keys one primitive after another.
+
+        The same ``fn`` is traced once: call it again with arguments of the same shapes.
+        """
+        if fn not in self._traced:
+            self._traced[fn] = jax.make_jaxpr(fn, return_shape=True)(*args)
+        closed, shape = self._traced[fn]
         results = self._evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
@@ -140,7 +146,8 @@ def _compiled(eqns: list[core.JaxprEqn]) -> tuple[Any, list[Any], list[Any]]:
                 values |= dict(zip(eqn.outvars, _bind(eqn, operands), strict=True))
             return [values[var] for var in outputs]
 
-        _programs[id(eqns[0])] = (jax.jit(program), inputs, outputs, eqns)
+        compiled = jax.jit(program, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half the time
+        _programs[id(eqns[0])] = (compiled, inputs, outputs, eqns)
     return _programs[id(eqns[0])][:3]
 
 

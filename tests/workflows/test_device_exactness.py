@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -13,13 +14,17 @@ from evorl.workflows import Execution, Workflow, execution
 from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, small
 
 ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
+FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
+COMBINATIONS = [(algorithm, env) for algorithm in ("ppo", "sac") for env in ENVS]
 LAYOUTS = {
     "2 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=2)},
     "4 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=4)},
+    "blocks of 2": {"env_chunk": 2},
+}
+MORE_LAYOUTS = {
     "2 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
     "4 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
-    "blocks of 2": {"env_chunk": 2},
-    "2 devices, blocks of 2": {"execution": Execution(axis=ENV_AXIS, num_devices=2), "env_chunk": 2},
+    "2 devices, blocks of 3": {"execution": Execution(axis=ENV_AXIS, num_devices=2), "env_chunk": 3},
 }
 
 
@@ -34,29 +39,40 @@ def _run(workflow: Workflow, state: State) -> tuple[dict[str, Any], State]:
     return after_rollout, state
 
 
-@pytest.fixture(scope="module", params=[(a, e) for a in ("ppo", "sac") for e in ENVS], ids="-".join)
-def on_one_device(request: pytest.FixtureRequest) -> tuple:
-    workflow = small(*request.param)
+@functools.cache
+def _on_one_device(algorithm: str, env: str) -> tuple[Workflow, dict[str, Any], State]:
+    workflow = small(algorithm, env)
     after_rollout, state = _run(workflow, workflow.init(0))
     fresh, trained = arrays(workflow.init(0).agent_state.params), arrays(state.agent_state.params)
     assert any(abs(trained[path] - fresh[path]).max() > 10 * PARAMETER_TOLERANCE for path in fresh)
     return workflow, after_rollout, state
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_layout_does_not_show(on_one_device: tuple, layout: str) -> None:
-    workflow, after_rollout, state = on_one_device
-    laid_out = workflow.replace(**LAYOUTS[layout])
+def _check_layout(algorithm: str, env: str, layout: dict[str, Any]) -> None:
+    workflow, after_rollout, state = _on_one_device(algorithm, env)
+    laid_out = workflow.replace(**layout)
     after_its_rollout, its_state = _run(laid_out, execution.place(laid_out, workflow.init(0)))
     assert_close(after_its_rollout, after_rollout, ROLLOUT_TOLERANCE)
     assert_close(its_state.agent_state, state.agent_state, PARAMETER_TOLERANCE)
     assert_identical(its_state.iterations, state.iterations)
 
 
-@pytest.mark.parametrize("layout", ["4 devices", "blocks of 2", "2 devices, blocks of 2"])
+@pytest.mark.parametrize(("algorithm", "env"), COMBINATIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layout_does_not_show(algorithm: str, env: str, layout: str) -> None:
+    _check_layout(algorithm, env, LAYOUTS[layout])
+
+
+@pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
+@pytest.mark.parametrize("layout", MORE_LAYOUTS)
+def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str) -> None:
+    _check_layout(algorithm, env, MORE_LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("layout", ["4 devices", "2 devices, blocks of 3"])
 def test_every_transition_of_the_first_rollout(layout: str) -> None:
     workflow = small("ppo", "Pendulum-v1")
-    laid_out = workflow.replace(**LAYOUTS[layout])
+    laid_out = workflow.replace(**(LAYOUTS | MORE_LAYOUTS)[layout])
 
     def collect(workflow: Workflow, state: State) -> tuple[Any, State]:
         return workflow.collect(state)
@@ -78,7 +94,7 @@ def test_set_up_on_a_mesh(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("num_devices", [1, 4])
-@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")])
+@pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
 def test_seeds_side_by_side(algorithm: str, env: str, num_devices: int) -> None:
     together = small(algorithm, env, num_seeds=4, devices=num_devices)
     assert together.execution.axis == (execution.SEED_AXIS if num_devices > 1 else None)

@@ -11,20 +11,20 @@ from tests.small_workflows import assert_close, small
 
 TINY = {"num_envs": 2, "agent": {"network": {"hidden_sizes": [3]}}, "eval_episodes": 2}
 CONFIGS = {
-    "ppo": {**TINY, "rollout_length": 3, "num_epochs": 2, "num_minibatches": 2},
-    "sac": {**TINY, "batch_size": 2, "learning_starts": 4, "replay_capacity": 6},
+    "ppo": {**TINY, "rollout_length": 2, "num_epochs": 2, "num_minibatches": 2},
+    "sac": {**TINY, "batch_size": 2, "learning_starts": 2, "replay_capacity": 6},
 }
 
 
-@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1"), ("sac", "Pendulum-v1")])
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")])
 def test_no_key_is_used_twice(algorithm: str, env: str) -> None:
     """Over set-up, evaluations and steps, before any episode ends (starts of episodes may be computed again)."""
     workflow = small(algorithm, {"name": env, "max_episode_steps": 100}, **CONFIGS[algorithm])
-    evaluated = workflow.replace(eval_env=small(algorithm, {"name": env, "max_episode_steps": 3}, **TINY).eval_env)
+    evaluated = workflow.replace(eval_env=small(algorithm, {"name": env, "max_episode_steps": 2}, **TINY).eval_env)
     record = KeyRecord()
     state = record.run(workflow.setup, jax.random.key(0))
     assert_close(state, workflow.init(0), 1e-6)
-    for _ in range(3):
+    for _ in range(2):
         record.run(evaluated.evaluation, state)
         metrics, state = record.run(workflow.pure_step, state)
     assert float(metrics.episodes.count) == 0.0
