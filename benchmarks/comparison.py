@@ -89,7 +89,9 @@ def show_quantity(quantity: str, value: float) -> str:
     if quantity == "steps_per_cpu_second":
         return f"{value:,.0f} steps/cpu-s"
     if quantity.endswith("seconds"):
-        return f"{value:.2f} s" if value >= 0.1 else f"{value * 1e6:.1f} us"
+        if value >= 0.1:
+            return f"{value:.2f} s"
+        return f"{value * 1e6:.1f} us" if value >= 1e-6 else f"{value * 1e9:.1f} ns"
     if quantity.endswith("bytes"):
         return f"{value / 1e6:,.0f} MB"
     return f"{value:g}"

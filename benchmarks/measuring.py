@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -35,15 +36,20 @@ class Child:
         self.log = log
         settings = json.dumps({"cache": cache, **side.settings})
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-        self.process = subprocess.Popen(
-            [python, "-m", side.module, settings],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("w"),
-            text=True,
-            env=environment,
-        )
-        self.versions: dict[str, str] = self._answer()["versions"]
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [python, "-m", side.module, settings],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+            )
+        try:
+            self.versions: dict[str, str] = self._answer()["versions"]
+        except MeasurementFailed:
+            self.close()
+            raise
 
     def measure(self) -> dict[str, Any]:
         """One measurement."""
@@ -56,6 +62,10 @@ class Child:
         """End the process."""
         self.process.kill()
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None, "opened as a pipe"

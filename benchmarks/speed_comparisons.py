@@ -181,7 +181,7 @@ def _recorders() -> Comparison:
 
 def _replay_add() -> Comparison:
     def side(capacity: int) -> Side:
-        return Side(REPLAY, {"capacity": capacity, "adds": 100_000, "obs_size": 11, "action_size": 3})
+        return Side(REPLAY, {"capacity": capacity, "adds": 1_000_000, "obs_size": 11, "action_size": 3})
 
     return Comparison(
         "replay_add",
