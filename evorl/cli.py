@@ -224,14 +224,14 @@ def restore(
 def stop_on_signals() -> Iterator[Any]:
     """Within: SIGINT and SIGTERM ask for a stop after the current chunk; a second one ends the process at once."""
     received: list[int] = []
-    before = {}
+    # Not the handlers from before: a shell starts background jobs with SIGINT ignored.
+    ends_at_once = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
     def on_signal(number: int, frame: Any) -> None:
         received.append(number)
-        signal.signal(number, before[number])
+        signal.signal(number, ends_at_once[signal.Signals(number)])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, on_signal)
+    before = {number: signal.signal(number, on_signal) for number in ends_at_once}
     try:
         yield lambda: bool(received)
     finally:
