@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -42,16 +41,6 @@ def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **change
     cls, config = _CONFIGS[algorithm]
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
     return cls.build_from_config({**config, "env": env, **changes})
-
-
-@contextmanager
-def compiled_quickly() -> Iterator[None]:
-    """Within, programs are compiled without most optimizations: for what compiles long and runs for a moment."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def arrays(tree: Any) -> dict[str, np.ndarray]:

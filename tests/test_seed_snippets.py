@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import chex
@@ -21,13 +21,6 @@ from evorl.evaluators import Evaluator
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.rollout import rollout
 from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, pytree_field
-from tests.small_workflows import compiled_quickly
-
-
-@pytest.fixture(autouse=True)
-def quickly_compiled() -> Iterator[None]:
-    with compiled_quickly():
-        yield
 
 
 def test_object_oriented_functional_programming() -> None:

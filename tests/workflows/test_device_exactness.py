@@ -11,7 +11,7 @@ import pytest
 from evorl.ops.collectives import DATA_AXIS, ENV_AXIS
 from evorl.types import State
 from evorl.workflows import Execution, Workflow, execution
-from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, compiled_quickly, small
+from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, small
 
 ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
@@ -66,9 +66,7 @@ def test_layout_does_not_show(algorithm: str, env: str, layout: str) -> None:
 @pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
 @pytest.mark.parametrize("layout", MORE_LAYOUTS)
 def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str) -> None:
-    _on_one_device(algorithm, env)
-    with compiled_quickly():
-        _check_layout(algorithm, env, MORE_LAYOUTS[layout])
+    _check_layout(algorithm, env, MORE_LAYOUTS[layout])
 
 
 @pytest.mark.parametrize("layout", ["4 devices", "2 devices, blocks of 3"])
@@ -100,8 +98,7 @@ def test_set_up_on_a_mesh(algorithm: str) -> None:
 def test_seeds_side_by_side(algorithm: str, env: str, num_devices: int) -> None:
     together = small(algorithm, env, num_seeds=4, devices=num_devices)
     assert together.execution.axis == (execution.SEED_AXIS if num_devices > 1 else None)
-    with compiled_quickly():
-        after_rollout, states = _run(together, together.init(5))
+    after_rollout, states = _run(together, together.init(5))
     solo = small(algorithm, env)
     for i in range(4):
         after_solo_rollout, state = _run(solo, solo.init(5 + i))
@@ -116,8 +113,7 @@ def test_seeds_and_environments_on_one_mesh() -> None:
     """Three seeds do not fill two devices evenly, so the environments of each seed are shared out instead."""
     together = small("ppo", num_seeds=3, devices=2)
     assert together.execution.axis == ENV_AXIS
-    with compiled_quickly():
-        _, states = _run(together, together.init(5))
+    _, states = _run(together, together.init(5))
     solo = small("ppo")
     _, state = _run(solo, solo.init(7))
     assert_close(jax.tree.map(lambda x: x[2], states.agent_state), state.agent_state, PARAMETER_TOLERANCE)
@@ -127,6 +123,5 @@ def test_evaluation_on_a_mesh() -> None:
     workflow = small("ppo", eval_episodes=6)
     wide = small("ppo", eval_episodes=6, devices=4)
     assert wide.eval_env.num_envs == 8
-    with compiled_quickly():
-        expected, on_mesh = workflow.evaluate(workflow.init(0)), wide.evaluate(wide.init(0))
+    expected, on_mesh = workflow.evaluate(workflow.init(0)), wide.evaluate(wide.init(0))
     assert_close(on_mesh, expected, ROLLOUT_TOLERANCE)
