@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ def train_from_config(config: DictConfig) -> float | None:
         config = resumed.load_config()
         apply_overrides(config, allowed=None)
     check_run_settings(config)
-    prepare_runtime(config.devices, config.compilation_cache)
+    _prepare(config)
     workflow = build_workflow(config)
     folder = resumed or RunFolder.create(_folder_of_runs(config), config)
     checkpointer = RunCheckpointer(folder.checkpoints, max_to_keep=config.checkpoints_kept)
@@ -164,7 +164,7 @@ def evaluate_from_config(config: DictConfig) -> float:
     settings = folder.load_config()
     given = apply_overrides(settings, allowed=("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache"))
     check_run_settings(settings)
-    prepare_runtime(settings.devices, settings.compilation_cache)
+    _prepare(settings)
     workflow = build_workflow(settings)
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = "latest" if checkpointer.best_step is None else "best"
@@ -180,6 +180,11 @@ def evaluate_from_config(config: DictConfig) -> float:
     for name, value in metrics.items():
         print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
     return float(np.mean(metrics.episode_return))
+
+
+def _prepare(config: DictConfig) -> None:
+    library = config.env.get("library") if isinstance(config.env, Mapping) else None
+    prepare_runtime(config.devices, config.compilation_cache, long_programs=library == "brax")
 
 
 def build_workflow(config: DictConfig) -> Workflow:

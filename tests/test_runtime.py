@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evorl.runtime import _allow_long_waits, cache_folder, prepare_runtime
+from evorl.runtime import _set_xla_flags, cache_folder, prepare_runtime
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -84,10 +84,12 @@ def test_a_fresh_process_gets_its_devices(devices: int | str, expected: int) -> 
 
 def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_collective_call_warn_stuck_timeout_seconds=7")
-    _allow_long_waits()
-    _allow_long_waits()
+    _set_xla_flags(long_programs=False)
+    _set_xla_flags(long_programs=True)
+    _set_xla_flags(long_programs=True)
     flags = os.environ["XLA_FLAGS"].split()
     assert flags[0] == "--xla_cpu_collective_call_warn_stuck_timeout_seconds=7"
     assert [flag for flag in flags if "terminate" in flag] == [
         "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
     ]
+    assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"]

@@ -14,7 +14,7 @@ from evorl.runtime import prepare_runtime
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_runtime(1, settings.get("cache") or False)
+    prepare_runtime(1, settings.get("cache") or False, long_programs=settings["env"]["library"] == "brax")
     import jax
 
     from evorl import RandomAgent

@@ -60,7 +60,9 @@ class Training:
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_runtime(settings["config"].get("devices", "auto"), settings.get("cache") or False)
+    config = settings["config"]
+    long_programs = config["env"]["library"] == "brax"  # as the command line does
+    prepare_runtime(config.get("devices", "auto"), settings.get("cache") or False, long_programs)
     training = Training(settings)
     return lambda: training.learn(training.steps)
 

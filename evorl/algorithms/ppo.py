@@ -114,9 +114,8 @@ class PPOAgent(Agent):
         remembered = batch.extras.policy_extras
         policy = self._policy(agent_state, params, batch)
         log_ratio = policy.log_prob(remembered.raw_action) - remembered.log_prob
-        advantages = standardize(remembered.advantages) if self.normalize_advantages else remembered.advantages
         clip_epsilon = self._clip_epsilon(progress)
-        policy_loss = clipped_surrogate(log_ratio, advantages, clip_epsilon).mean()
+        policy_loss = clipped_surrogate(log_ratio, remembered.advantages, clip_epsilon).mean()
         values = self.values(agent_state, params, batch.obs)
         if self.value_clip_epsilon is None:
             value_loss = squared_error(values, remembered.targets).mean()
@@ -216,11 +215,18 @@ class PPOWorkflow(OnPolicyWorkflow):
             return (*kept, close), losses
 
         (params, opt_state, _), losses = scan_minibatches(
-            one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches
+            one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches, self._standardized
         )
         metrics = jax.tree.map(jnp.mean, mean_over_shares(losses))
         metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
         return agent_state.replace(params=params), opt_state, metrics
+
+    def _standardized(self, minibatch: SampleBatch) -> SampleBatch:
+        if not self.agent.normalize_advantages:
+            return minibatch
+        remembered = minibatch.extras.policy_extras
+        standardized = remembered | {"advantages": standardize(remembered.advantages)}
+        return minibatch.replace(extras=PyTreeDict(policy_extras=standardized))
 
     def _with_targets(self, agent_state: AgentState, trajectory: SampleBatch) -> SampleBatch:
         """What the losses need of a trajectory ``[T, B]``: observations, samples, advantages and value targets."""

@@ -52,7 +52,7 @@ class BraxAdapter(Env):
         self.brax_env = brax_env
         self._spec = spec
         self._action_space = Box(-1.0, 1.0, (brax_env.action_size,))
-        self._obs_space = _unbounded(jax.eval_shape(brax_env.reset, jax.random.key(0)).obs)
+        self._obs_space = _unbounded(jax.eval_shape(self.reset, jax.random.key(0)).obs)
 
     @property
     def obs_space(self) -> Space:

@@ -109,10 +109,9 @@ def gradient_step(
 
 
 def standardize(values: jax.Array) -> jax.Array:
-    """``values`` with mean 0 and variance 1 over the whole minibatch, also where devices share it."""
-    mean = collectives.mean_over_shares(values.mean())
-    variance = collectives.mean_over_shares(jnp.square(values - mean).mean())
-    return (values - mean) * jax.lax.rsqrt(variance + 1e-8)
+    """``values`` with mean 0 and variance 1."""
+    mean = values.mean()
+    return (values - mean) * jax.lax.rsqrt(jnp.square(values - mean).mean() + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
@@ -137,16 +136,19 @@ def scan_minibatches(
     key: jax.Array,
     num_epochs: int,
     num_minibatches: int,
+    prepare: Callable[[Any], Any] = lambda minibatch: minibatch,
 ) -> tuple[Any, Any]:
     """Several passes over a batch in freshly shuffled minibatches: one scan over epochs x minibatches.
 
     Args:
         update: ``(carry, minibatch) -> (carry, metrics)``.
         carry: what is learned.
-        batch: leaves ``[N, ...]``, equal on every device; with sharded minibatches each device is given its share.
+        batch: leaves ``[N, ...]``, equal on every device.
         key: the shuffles' key.
         num_epochs: number of passes.
         num_minibatches: parts of each pass; N must be divisible by it.
+        prepare: what is done to a whole minibatch ``[N / num_minibatches, ...]``, before the devices of a mesh share it
+            out and each updates from its rows: whatever depends on all rows.
 
     Returns:
         The last carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
@@ -165,7 +167,7 @@ def scan_minibatches(
     packed, unpack = pack(batch)
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
-        rows = collectives.minibatch_share(rows)
-        return update(carry, unpack(jax.tree.map(lambda x: x[rows], packed)))
+        minibatch = prepare(unpack(jax.tree.map(lambda x: x[rows], packed)))
+        return update(carry, collectives.minibatch_share(minibatch))
 
     return jax.lax.scan(one_minibatch, carry, order)

@@ -138,8 +138,8 @@ class OffPolicyWorkflow(Workflow):
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
         started = self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         num_updates = jnp.where(started, self.updates_per_iteration, 0)
-        agent_state, opt_state, metrics = collectives.on_leader(
-            self._learn_repeatedly, agent_state, state.opt_state, batches, learn_key, num_updates, self.progress(state)
+        agent_state, opt_state, metrics = self._learn_repeatedly(
+            agent_state, state.opt_state, batches, learn_key, num_updates, self.progress(state)
         )
         metrics.episodes = episodes
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, replay_state=replay_state, key=key)

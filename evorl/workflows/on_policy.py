@@ -72,18 +72,12 @@ class OnPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
         key, learn_key = jax.random.split(state.key)
-        agent_state, opt_state, metrics = collectives.on_leader(
-            self._learn_and_count, state.agent_state, state.opt_state, batch, learn_key, self.progress(state)
+        agent_state, opt_state, metrics = self.learn_from(
+            state.agent_state, state.opt_state, batch, learn_key, self.progress(state)
         )
-        return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
-
-    def _learn_and_count(
-        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
-    ) -> tuple[AgentState, Any, PyTreeDict]:
-        agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, trajectory, key, progress)
         statistics = agent_state.obs_preprocessor_state
         if statistics is not None:
-            agent_state = agent_state.replace(obs_preprocessor_state=update_statistics(statistics, trajectory.obs))
-        info = trajectory.extras.env_extras
-        metrics.episodes = episode_statistics(trajectory.dones, info.episode_return, info.episode_length)
-        return agent_state, opt_state, metrics
+            agent_state = agent_state.replace(obs_preprocessor_state=update_statistics(statistics, batch.obs))
+        info = batch.extras.env_extras
+        metrics.episodes = episode_statistics(batch.dones, info.episode_return, info.episode_length)
+        return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)

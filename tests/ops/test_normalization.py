@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops import normalization
-from evorl.ops.collectives import ENV_AXIS
+from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.normalization import init_statistics, normalize, update_statistics
 
 update = jax.jit(update_statistics)
@@ -76,12 +76,12 @@ def test_variance_stays_right_when_the_count_is_full(monkeypatch: pytest.MonkeyP
 
 
 def test_sharded_rows_count_once_each(rows: np.ndarray) -> None:
-    mesh = jax.make_mesh((4,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     empty = init_statistics(rows[0])
 
     @jax.jit
     @jax.shard_map(
-        mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec(ENV_AXIS)), out_specs=PartitionSpec(), check_vma=False
+        mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec(DATA_AXIS)), out_specs=PartitionSpec(), check_vma=False
     )
     def sharded_update(statistics: normalization.RunningStatistics, part: jax.Array) -> normalization.RunningStatistics:
         return update_statistics(statistics, part, sharded=True)

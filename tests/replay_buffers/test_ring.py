@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from evorl.ops.collectives import ENV_AXIS
+from evorl.ops.collectives import DATA_AXIS
 from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, take
 from evorl.sample_batch import SampleBatch
 
@@ -83,7 +83,7 @@ def test_batches_that_do_not_fit_are_refused_in_words(batch: SampleBatch, messag
 
 
 def test_environments_are_shared_evenly_or_not_at_all() -> None:
-    mesh = jax.make_mesh((4,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     init = jax.shard_map(lambda: init_ring(ROWS, 6, SPEC).size, mesh=mesh, in_specs=(), out_specs=PartitionSpec())
     with pytest.raises(ValueError, match="6 rows cannot be shared evenly"):
         init()
@@ -99,9 +99,9 @@ def test_shards_together_do_what_one_device_does(devices: int) -> None:
         return take(state.data, rows, envs, ENVS)
 
     mesh = jax.make_mesh(
-        (devices,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
     )
-    by_env = PartitionSpec(None, ENV_AXIS)
+    by_env = PartitionSpec(None, DATA_AXIS)
     sharded = jax.shard_map(run, mesh=mesh, in_specs=(by_env, by_env), out_specs=PartitionSpec())
     batches = (_rows(0, 7), _rows(7, 6))
     expected, result = jax.jit(run)(*batches), jax.jit(sharded)(*batches)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from evorl.ops.collectives import ENV_AXIS
+from evorl.ops.collectives import DATA_AXIS
 from evorl.replay_buffers import ReplayState, UniformReplayBuffer
 
 BUFFER = UniformReplayBuffer(capacity=22, num_envs=4)  # rounded up to 6 rows
@@ -79,9 +79,9 @@ def test_an_empty_buffer_gives_zeros_and_legacy_keys_work() -> None:
 @pytest.mark.parametrize("devices", [2, 4])
 def test_samples_do_not_depend_on_the_number_of_devices(devices: int) -> None:
     mesh = jax.make_mesh(
-        (devices,), (ENV_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
     )
-    spec = ReplayState(data=PartitionSpec(None, ENV_AXIS), cursor=PartitionSpec(), size=PartitionSpec())
+    spec = ReplayState(data=PartitionSpec(None, DATA_AXIS), cursor=PartitionSpec(), size=PartitionSpec())
     sharded = jax.jit(
         jax.shard_map(
             lambda state, key: BUFFER.sample_many(state, key, 2, 8),

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from evorl.ops.collectives import DATA_AXIS, ENV_AXIS
+from evorl.ops.collectives import DATA_AXIS
 from evorl.types import State
 from evorl.workflows import Execution, Workflow, execution
 from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, small
@@ -17,14 +17,12 @@ ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
 COMBINATIONS = [(algorithm, env) for algorithm in ("ppo", "sac") for env in ENVS]
 LAYOUTS = {
-    "2 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=2)},
-    "4 devices": {"execution": Execution(axis=ENV_AXIS, num_devices=4)},
+    "2 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
+    "4 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
     "blocks of 2": {"env_chunk": 2},
 }
 MORE_LAYOUTS = {
-    "2 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
-    "4 devices, shared minibatches": {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
-    "2 devices, blocks of 3": {"execution": Execution(axis=ENV_AXIS, num_devices=2), "env_chunk": 3},
+    "2 devices, blocks of 3": {"execution": Execution(axis=DATA_AXIS, num_devices=2), "env_chunk": 3},
 }
 
 
@@ -112,7 +110,7 @@ def test_seeds_side_by_side(algorithm: str, env: str, num_devices: int) -> None:
 def test_seeds_and_environments_on_one_mesh() -> None:
     """Three seeds do not fill two devices evenly, so the environments of each seed are shared out instead."""
     together = small("ppo", num_seeds=3, devices=2)
-    assert together.execution.axis == ENV_AXIS
+    assert together.execution.axis == DATA_AXIS
     _, states = _run(together, together.init(5))
     solo = small("ppo")
     _, state = _run(solo, solo.init(7))

@@ -1,0 +1,74 @@
+"""The contract: set-up, steps and evaluations compose, and are made of the parts they say."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.workflows import Workflow
+from tests.small_workflows import assert_close, assert_identical, small
+
+ALGORITHMS = ["ppo", "sac"]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_any_kind_of_key_starts_the_same(algorithm: str) -> None:
+    workflow = small(algorithm)
+    expected = workflow.init(3)
+    assert_identical(workflow.init(jax.random.key(3)), expected)
+    assert_identical(workflow.init(jax.random.PRNGKey(3)), expected)
+    with pytest.raises(TypeError, match="expected a random key, got 'three'"):
+        workflow.init("three")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_step_is_collect_then_update(algorithm: str) -> None:
+    workflow = small(algorithm)
+    state = workflow.init(0)
+
+    @jax.jit
+    def by_hand(workflow: Workflow, state):
+        batch, collected = workflow.collect(state)
+        return workflow.update(collected, batch)
+
+    metrics, after = by_hand(workflow, state)
+    expected_metrics, expected = workflow.step(state)
+    assert_close(metrics, expected_metrics, 1e-5)
+    assert_close(after.agent_state, expected.agent_state, 1e-5)
+    assert (int(after.iterations), int(expected.iterations)) == (0, 1)
+
+
+def test_steps_compose_with_scan() -> None:
+    workflow = small("ppo")
+    state = workflow.init(0)
+    scanned, metrics = jax.jit(lambda state: jax.lax.scan(lambda s, _: workflow.step(s)[::-1], state, length=3))(state)
+    for _ in range(3):
+        last, state = workflow.step(state)
+    assert_close(scanned.agent_state.params, state.agent_state.params, 1e-5)
+    np.testing.assert_allclose(metrics.value_loss[-1], last.value_loss, rtol=1e-4)
+    assert int(scanned.iterations) == 3
+
+
+def test_seeds_evaluate_side_by_side() -> None:
+    together = small("ppo", num_seeds=2)
+    state = together.init(4)
+    metrics = together.evaluate(state)
+    assert metrics.episode_return.shape == (2,)
+    alone = small("ppo")
+    np.testing.assert_allclose(metrics.episode_return[1], alone.evaluate(alone.init(5)).episode_return, rtol=1e-5)
+
+
+def test_an_evaluation_depends_on_the_iteration_and_the_seed() -> None:
+    workflow = small("ppo", "Pendulum-v1")
+    state = workflow.init(0)
+    now = float(workflow.evaluate(state).episode_return)
+    later = float(workflow.evaluate(state.replace(iterations=state.iterations.add(1))).episode_return)
+    assert now != later
+    assert now == float(workflow.evaluate(state.replace(key=jax.random.key(9))).episode_return)
+
+
+def test_close_may_be_called_twice() -> None:
+    workflow = small("ppo")
+    workflow.close()
+    workflow.close()
