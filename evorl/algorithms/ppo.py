@@ -18,7 +18,7 @@ from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.networks import PolicyNetwork, ValueNetwork, apply_network, build_torso, select_observation
-from evorl.ops.collectives import mean_over_shares
+from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
 from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import gradient_step, scan_minibatches, standardize
@@ -197,7 +197,8 @@ class PPOWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Epochs of minibatches over a trajectory with its advantages; all losses see the statistics that acted."""
-        batch = self._with_targets(agent_state, trajectory)
+        own = self._with_targets(agent_state, collectives.own_rows(trajectory, axis=1))
+        batch = collectives.gather_rows(own, axis=1)
         remembered = batch.extras.policy_extras
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
@@ -208,7 +209,7 @@ class PPOWorkflow(OnPolicyWorkflow):
             )
             if self.target_kl is None:
                 return (new_params, new_opt_state, close), losses
-            close &= mean_over_shares(losses.approximate_kl) <= self.target_kl
+            close &= collectives.mean_over_shares(losses.approximate_kl) <= self.target_kl
             kept = jax.tree.map(
                 lambda new, old: jnp.where(close, new, old), (new_params, new_opt_state), (params, opt_state)
             )
@@ -217,7 +218,7 @@ class PPOWorkflow(OnPolicyWorkflow):
         (params, opt_state, _), losses = scan_minibatches(
             one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches, self._standardized
         )
-        metrics = jax.tree.map(jnp.mean, mean_over_shares(losses))
+        metrics = jax.tree.map(jnp.mean, collectives.mean_over_shares(losses))
         metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
         return agent_state.replace(params=params), opt_state, metrics
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.inputs import network_input
-from evorl.networks.mlp import kernel_initializer
+from evorl.networks.mlp import dense
 from evorl.types import Action, Observation, Params
 
 
@@ -148,4 +148,4 @@ def _torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> 
 
 
 def _head(torso: nn.Module, size: int, scale: float) -> nn.Dense:
-    return nn.Dense(size, kernel_init=kernel_initializer(torso.orthogonal, scale), name="head")
+    return dense(size, torso.orthogonal, scale, name="head")

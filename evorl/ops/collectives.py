@@ -55,6 +55,18 @@ def gather_rows(tree: Tree, axis: int = 0) -> Tree:
     return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
 
 
+def own_rows(tree: Tree, axis: int = 0) -> Tree:
+    """This shard's rows of what every shard holds whole: the inverse of ``gather_rows``.
+
+    Raises:
+        ValueError: the rows cannot be shared evenly.
+    """
+    if not _on_mesh():
+        return tree
+    rows = local_indices(jax.tree.leaves(tree)[0].shape[axis])
+    return jax.tree.map(lambda x: jnp.take(x, rows, axis), tree)
+
+
 def sum_shards(tree: Tree) -> Tree:
     """The sum over shards of equally shaped arrays."""
     return jax.lax.psum(tree, DATA_AXIS) if _on_mesh() else tree
@@ -76,11 +88,7 @@ def minibatch_share(batch: Tree) -> Tree:
 
     Rows that the devices cannot share evenly are learned from whole on every one of them.
     """
-    num_rows = jax.tree.leaves(batch)[0].shape[0]
-    if num_rows % num_shards() or not _on_mesh():
-        return batch
-    rows = local_indices(num_rows)
-    return jax.tree.map(lambda x: x[rows], batch)
+    return batch if jax.tree.leaves(batch)[0].shape[0] % num_shards() else own_rows(batch)
 
 
 def _is_key(x: Any) -> bool:

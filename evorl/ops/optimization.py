@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from evorl.ops import collectives
 from evorl.ops.packing import pack
 from evorl.ops.schedules import linear_schedule
+from evorl.ops.threefry import unrolled
 from evorl.types import Params, PyTreeNode
 
 _RULES = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms, "sgd": optax.identity}
@@ -124,7 +125,7 @@ def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
     if index_bits > 12:
         return jax.vmap(lambda k: jax.random.permutation(k, num_rows))(jax.random.split(key, num_shuffles))
     mask = jnp.uint32((1 << index_bits) - 1)
-    random = jax.random.bits(key, (num_shuffles, num_rows), jnp.uint32)
+    random = jax.random.bits(unrolled(key), (num_shuffles, num_rows), jnp.uint32)
     tagged = jnp.sort((random & ~mask) | jnp.arange(num_rows, dtype=jnp.uint32), axis=-1)
     return (tagged & mask).astype(jnp.int32)
 
