@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -132,6 +133,9 @@ class LearningRun:
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
+        self.dispatched = iterations
+        self.chunks: deque[tuple[int, PyTreeDict]] = deque()  # dispatched, not counted yet
+        self.waited_since = 0.0
         self.seconds_per_iteration = math.inf
         self.saved_at: int | None = self.iterations if progress else None
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
@@ -171,12 +175,15 @@ class LearningRun:
             self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
         if state is None:
             state = self._fresh_start(key)
-        while self.iterations < self.last_iteration:
-            state = self._chunk(state)
-            state = self._between_chunks(state)
-            if should_stop() and self.iterations < self.last_iteration:
-                self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
-                break
+        stopping = False
+        while self.chunks or (self.iterations < self.last_iteration and not stopping):
+            while not stopping and self._may_dispatch():
+                state = self._dispatch(state)
+            self._count_chunk()
+            self._between_chunks(state)
+            stopping = stopping or should_stop()
+        if self.iterations < self.last_iteration:
+            self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
         if self.saved_at != self.iterations:
             self._save(state, None)
         return state
@@ -191,26 +198,54 @@ class LearningRun:
         self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
-    def _chunk(self, state: State) -> State:
+    def _may_dispatch(self) -> bool:
+        """Whether to call the program now: if it is idle; and, where a short chunk runs, once more behind it.
+
+        So rows of fast trainings are written while the next iterations run. What needs the state of that boundary, an
+        evaluation or a checkpoint, is waited for. Programs over several devices take their turns: each blocks threads
+        that the other one may need.
+        """
+        if not self.chunks:
+            return True
+        return (
+            len(self.chunks) == 1
+            and self.dispatched < self.last_iteration
+            and self._is_due(self.log_every, self.dispatched)
+            and not self._is_due(self.eval_every, self.dispatched)
+            and not self._is_due(self.save_every, self.dispatched)
+            and self.chunks[0][0] * self.seconds_per_iteration < SECONDS_PER_CHUNK
+            and self.workflow.execution.num_devices == 1
+        )
+
+    def _dispatch(self, state: State) -> State:
         """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
         first = self.seconds_per_iteration == math.inf
         wanted = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(wanted, 1, min(self._until_due(), programs.MAX_FOLD)))
+        if not self.chunks:
+            self.waited_since = time.perf_counter()
         clock = CompileClock()
         metrics, state = programs.iterate_program(self.workflow, state, num_iterations)
-        metrics = jax.device_get(metrics)
-        seconds = clock.seconds
-        self.iterations += num_iterations
         if first:
+            jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
-            self.seconds_per_iteration = max(clock.seconds_of_the_rest, 1e-6)
-        else:
-            self.seconds_per_iteration = seconds / num_iterations
+            self.waited_since = time.perf_counter() - clock.seconds_of_the_rest
+        self.chunks.append((num_iterations, metrics))
+        self.dispatched += num_iterations
+        return state
+
+    def _count_chunk(self) -> None:
+        """Wait for the oldest chunk, and count its metrics."""
+        num_iterations, metrics = self.chunks.popleft()
+        metrics = jax.device_get(metrics)
+        now = time.perf_counter()
+        self.seconds_per_iteration = max(now - self.waited_since, 1e-6) / num_iterations
+        self.waited_since = now
+        self.iterations += num_iterations
         rows = jax.tree.map(lambda x: x[:num_iterations], metrics)
         self._refuse_divergence(rows)
         self.means.add(rows)
         self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
-        return state
 
     @property
     def steps_per_second(self) -> float:
@@ -219,16 +254,18 @@ class LearningRun:
 
     def _until_due(self) -> int:
         """Iterations until the next row, evaluation, checkpoint or the end."""
-        left = [self.last_iteration - self.iterations]
+        left = [self.last_iteration - self.dispatched]
         for every in (self.log_every, self.eval_every, self.save_every):
             if every:
-                left.append(every - self.iterations % every)
+                left.append(every - self.dispatched % every)
         return min(left)
 
-    def _is_due(self, every: int | None) -> bool:
-        return bool(every) and (self.iterations % every == 0 or self.iterations == self.last_iteration)
+    def _is_due(self, every: int | None, iterations: int | None = None) -> bool:
+        iterations = self.iterations if iterations is None else iterations
+        return bool(every) and (iterations % every == 0 or iterations == self.last_iteration)
 
-    def _between_chunks(self, state: State) -> State:
+    def _between_chunks(self, state: State) -> None:
+        """What is due at this iteration; ``state`` is a later one if neither an evaluation nor a checkpoint is."""
         score = None
         evaluated: Row = {}
         if self._is_due(self.eval_every):
@@ -249,7 +286,6 @@ class LearningRun:
             self._save(state, score)
         elif self._is_due(self.save_every):
             self._save(state, score)
-        return state
 
     def _save(self, state: State, score: float | None) -> None:
         if self.checkpointer is None:
