@@ -18,7 +18,7 @@ TRAIN   ?= agent=ppo env=cartpole
 help:
 	@echo "make train   set up, then train PPO on CartPole (ARGS= adds or changes options)"
 	@echo "make test    set up, then run the tests, warnings as errors (ARGS= for pytest)"
-	@echo "make check   format, lint, types and import layers"
+	@echo "make check   format, lint, types, import layers, and that the documentation builds"
 	@echo "make docs    build the documentation into site/"
 	@echo "make bench   run the benchmarks (ARGS= chooses)"
 	@echo "make clean   remove .venv and everything that was built"
@@ -29,11 +29,12 @@ train: $(VENV)/.core
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
 
-check: $(VENV)/.test
+check: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	$(BIN)/python -m pytest -q -n 0 tests/test_architecture.py
+	$(BIN)/mkdocs build --quiet --strict
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
