@@ -15,6 +15,7 @@ import pytest
 
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.wrappers import VectorEnv
+from evorl.ops.collectives import DATA_AXIS
 from evorl.types import PyTreeDict
 
 NUM_ENVS = 4
@@ -237,9 +238,9 @@ class VectorEnvContract(EnvContract):
     def test_devices_do_not_show(self, env: VectorEnv, records: dict[str, Any]) -> None:
         if len(jax.devices()) < 2:
             pytest.skip("needs two devices")
-        mesh = jax.make_mesh((2,), ("envs",), axis_types=(jax.sharding.AxisType.Auto,))
-        batch = jax.sharding.PartitionSpec("envs")
-        time_batch = jax.sharding.PartitionSpec(None, "envs")
+        mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+        batch = jax.sharding.PartitionSpec(DATA_AXIS)
+        time_batch = jax.sharding.PartitionSpec(None, DATA_AXIS)
         run = jax.shard_map(
             lambda key: play(env, env.reset(key), self.num_steps),
             mesh=mesh,

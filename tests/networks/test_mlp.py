@@ -23,6 +23,24 @@ def test_it_computes_what_it_says() -> None:
     np.testing.assert_allclose(module.apply({"params": params}, X), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("num_outputs", [1, 3, 16, 17])
+def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) -> None:
+    module = MLP((), output_size=num_outputs)
+    params = _params(module)
+
+    def loss(params: dict) -> jax.Array:
+        return jnp.sum(jnp.sin(module.apply({"params": params}, X)))
+
+    def plain(params: dict) -> jax.Array:
+        return jnp.sum(jnp.sin(X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]))
+
+    def derivatives(loss) -> tuple:  # of first order, and of second: forward over reverse
+        return jax.grad(loss)(params), jax.jvp(jax.grad(loss), (params,), (params,))[1]
+
+    results = jax.jit(lambda: (derivatives(loss), derivatives(plain)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
 def test_orthogonal_weights_have_their_gain() -> None:
     params = _params(MLP((4,), output_size=3, output_scale=0.01))
     kernel = params["Dense_0"]["kernel"]

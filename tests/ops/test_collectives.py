@@ -30,6 +30,7 @@ def test_without_a_mesh_everything_is_the_identity() -> None:
     np.testing.assert_array_equal(collectives.local_indices(3), [0, 1, 2])
     for fn in (
         collectives.gather_rows,
+        collectives.own_rows,
         collectives.sum_shards,
         collectives.mean_over_shares,
         collectives.minibatch_share,
@@ -47,6 +48,14 @@ def test_indices_are_global_and_rows_come_back_in_order() -> None:
     np.testing.assert_array_equal(rows, ROWS)
     np.testing.assert_array_equal(jax.random.key_data(all_keys), jax.random.key_data(keys))
     assert shards == SHARDS
+
+
+def test_own_rows_are_the_inverse_of_gathered_ones() -> None:
+    whole = jnp.arange(48.0).reshape(2, 8, 3)
+    own = _on_mesh(lambda x: collectives.own_rows(x, axis=1), (WHOLE,), PartitionSpec(None, DATA_AXIS))(whole)
+    np.testing.assert_array_equal(own, whole)
+    back = _on_mesh(lambda x: collectives.gather_rows(collectives.own_rows(x, 1), 1), (WHOLE,), WHOLE)(whole)
+    np.testing.assert_array_equal(back, whole)
 
 
 def test_rows_that_cannot_be_shared_evenly_are_refused() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.types import PyTreeDict
-from evorl.workflows import TrainingDiverged, Workflow
+from evorl.workflows import TrainingDiverged, Workflow, execution, learning
 from evorl.workflows.learning import RunningMeans, describe_evaluation
 from tests.small_workflows import PPO_CONFIG, assert_identical, small
 
@@ -33,6 +33,16 @@ class Notes:
 
     def close(self) -> None:
         pass
+
+
+class Shelf:
+    """A checkpointer that remembers the iterations of a state, and those it is said to have behind it."""
+
+    def __init__(self) -> None:
+        self.saved = []
+
+    def save(self, state, progress, score) -> None:
+        self.saved.append((int(state.iterations), progress["iterations"]))
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +72,30 @@ def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
     assert_identical(workflow.learn(_copy(last), recorder=notes), last)
     assert notes.rows == []
     assert notes.signs == 0
+
+
+@pytest.mark.parametrize(("checkpoint_interval", "ahead"), [(0, True), (64, False)])
+def test_the_next_iterations_run_while_rows_are_written(
+    checkpoint_interval: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But what a checkpoint saves is the state of its row."""
+    workflow = small(
+        "ppo", total_timesteps=6 * 64, log_interval=64, eval_interval=0, checkpoint_interval=checkpoint_interval
+    )
+    notes, shelf, run = Notes(), Shelf(), execution.iterate_program
+    rows_at_calls = []
+
+    def noted(*args):
+        rows_at_calls.append(len(notes.rows))
+        return run(*args)
+
+    state = workflow.init(0)
+    monkeypatch.setattr(execution, "iterate_program", noted)
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 1e9)
+    workflow.learn(state, recorder=notes, checkpointer=shelf)
+    assert rows_at_calls == ([0, 1, 1, 2, 3, 4] if ahead else [0, 1, 2, 3, 4, 5])
+    assert [row["iterations"] for row in notes.rows] == [1, 2, 3, 4, 5, 6]
+    assert shelf.saved == ([(6, 6)] if ahead else [(i, i) for i in range(1, 7)])
 
 
 def test_schedules_end_with_the_training() -> None:
