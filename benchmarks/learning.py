@@ -67,11 +67,10 @@ def judge(task: LearningTask, points: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 def train(task: LearningTask, total_timesteps: int | None = None) -> dict[str, Any]:
     """Train as the command line does, recorded in a folder that is thrown away; JSON of what came of it."""
-    from evorl.cli import build_workflow
+    from evorl.cli import build_workflow, prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.recorder import RecorderGroup
     from evorl.run_folder import RunFolder
-    from evorl.runtime import prepare_runtime
 
     overrides = list(task.overrides)
     if total_timesteps is not None:
@@ -79,7 +78,7 @@ def train(task: LearningTask, total_timesteps: int | None = None) -> dict[str, A
         overrides.append(f"total_timesteps={total_timesteps}")
     curve = EvaluationCurve()
     config = compose_config(overrides)
-    prepare_runtime(config.devices, compilation_cache=False)
+    prepare_for({**config, "compilation_cache": False})
     workflow = build_workflow(config)
     most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
     with tempfile.TemporaryDirectory() as folder:

@@ -72,7 +72,7 @@ def train_from_config(config: DictConfig) -> float | None:
         config = resumed.load_config()
         apply_overrides(config, allowed=None)
     check_run_settings(config)
-    _prepare(config)
+    prepare_for(config)
     workflow = build_workflow(config)
     folder = resumed or RunFolder.create(_folder_of_runs(config), config)
     checkpointer = RunCheckpointer(folder.checkpoints, max_to_keep=config.checkpoints_kept)
@@ -164,7 +164,7 @@ def evaluate_from_config(config: DictConfig) -> float:
     settings = folder.load_config()
     given = apply_overrides(settings, allowed=("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache"))
     check_run_settings(settings)
-    _prepare(settings)
+    prepare_for(settings)
     workflow = build_workflow(settings)
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = "latest" if checkpointer.best_step is None else "best"
@@ -182,9 +182,13 @@ def evaluate_from_config(config: DictConfig) -> float:
     return float(np.mean(metrics.episode_return))
 
 
-def _prepare(config: DictConfig) -> None:
-    library = config.env.get("library") if isinstance(config.env, Mapping) else None
-    prepare_runtime(config.devices, config.compilation_cache, long_programs=library == "brax")
+def prepare_for(config: Mapping[str, Any]) -> None:
+    """Set JAX up as a run of this config wants it: its ``devices``, ``compilation_cache`` and ``env`` are read."""
+    env = config["env"]
+    library = env.get("library") if isinstance(env, Mapping) else None
+    prepare_runtime(
+        config.get("devices", "auto"), config.get("compilation_cache", True), long_programs=library == "brax"
+    )
 
 
 def build_workflow(config: DictConfig) -> Workflow:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.child import read_settings, serve, timed
-from evorl.runtime import prepare_runtime
+from evorl.cli import prepare_for
 
 
 def prepare() -> Any:
     settings = read_settings()
-    prepare_runtime(1, settings.get("cache") or False, long_programs=settings["env"]["library"] == "brax")
+    prepare_for({"env": settings["env"], "devices": 1, "compilation_cache": settings.get("cache") or False})
     import jax
 
     from evorl import RandomAgent

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from benchmarks.child import Reading, read_settings, serve, timed
-from evorl.runtime import prepare_runtime
+from evorl.cli import prepare_for
 
 
 class Training:
@@ -60,9 +60,7 @@ class Training:
 
 def prepare() -> Any:
     settings = read_settings()
-    config = settings["config"]
-    long_programs = config["env"]["library"] == "brax"  # as the command line does
-    prepare_runtime(config.get("devices", "auto"), settings.get("cache") or False, long_programs)
+    prepare_for({**settings["config"], "compilation_cache": settings.get("cache") or False})
     training = Training(settings)
     return lambda: training.learn(training.steps)
 

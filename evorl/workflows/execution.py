@@ -164,7 +164,8 @@ def _init_program() -> Callable[[Workflow, Key], State]:
 def compile_ahead(workflow: Workflow, key: Key) -> threading.Thread:
     """Begin to compile the training program beside the set-up, from the shapes of the state. Join before the training.
 
-    A failure is left to the training itself to report.
+    Tracing and lowering are done on return: as Python code they would only take turns with the set-up's. A failure to
+    compile is left to the training itself to report.
     """
     state = jax.eval_shape(_init_program(), workflow, key)
     execution = workflow.execution
@@ -176,9 +177,11 @@ def compile_ahead(workflow: Workflow, key: Key) -> threading.Thread:
             specs,
         )
 
+    lowered = iterate_program.lower(workflow, state, 1)
+
     def compile_training() -> None:
         with contextlib.suppress(Exception):
-            iterate_program.lower(workflow, state, 1).compile()
+            lowered.compile()
 
     thread = threading.Thread(target=compile_training, name="compile-training", daemon=True)
     thread.start()
