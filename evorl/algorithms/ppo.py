@@ -197,13 +197,13 @@ class PPOWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Epochs of minibatches over a trajectory with its advantages; all losses see the statistics that acted."""
-        own = self._with_targets(agent_state, collectives.own_rows(trajectory, axis=1))
-        batch = collectives.gather_rows(own, axis=1)
+        batch = collectives.gather_rows(self._with_targets(agent_state, trajectory), axis=1)
         remembered = batch.extras.policy_extras
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
         def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
             params, opt_state, close = carry
+            minibatch = self._standardized(minibatch)
             new_params, new_opt_state, losses = gradient_step(
                 self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress, progress=progress
             )
@@ -216,9 +216,9 @@ class PPOWorkflow(OnPolicyWorkflow):
             return (*kept, close), losses
 
         (params, opt_state, _), losses = scan_minibatches(
-            one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches, self._standardized
+            one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches
         )
-        metrics = jax.tree.map(jnp.mean, collectives.mean_over_shares(losses))
+        metrics = jax.tree.map(jnp.mean, losses)
         metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
         return agent_state.replace(params=params), opt_state, metrics
 

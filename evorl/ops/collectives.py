@@ -55,25 +55,13 @@ def gather_rows(tree: Tree, axis: int = 0) -> Tree:
     return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
 
 
-def own_rows(tree: Tree, axis: int = 0) -> Tree:
-    """This shard's rows of what every shard holds whole: the inverse of ``gather_rows``.
-
-    Raises:
-        ValueError: the rows cannot be shared evenly.
-    """
-    if not _on_mesh():
-        return tree
-    rows = local_indices(jax.tree.leaves(tree)[0].shape[axis])
-    return jax.tree.map(lambda x: jnp.take(x, rows, axis), tree)
-
-
 def sum_shards(tree: Tree) -> Tree:
     """The sum over shards of equally shaped arrays."""
     return jax.lax.psum(tree, DATA_AXIS) if _on_mesh() else tree
 
 
 def mean_over_shares(tree: Tree) -> Tree:
-    """The mean, over the devices that share a minibatch, of what each made of its share: gradients, losses.
+    """The mean, over the devices that share a batch, of the means each made of its rows: gradients, losses.
 
     One reduction of one flat vector.
     """
@@ -88,7 +76,12 @@ def minibatch_share(batch: Tree) -> Tree:
 
     Rows that the devices cannot share evenly are learned from whole on every one of them.
     """
-    return batch if jax.tree.leaves(batch)[0].shape[0] % num_shards() else own_rows(batch)
+    num_rows = jax.tree.leaves(batch)[0].shape[0]
+    if not _on_mesh() or num_rows % num_shards():
+        return batch
+    size = num_rows // num_shards()
+    start = jax.lax.axis_index(DATA_AXIS) * size
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), batch)
 
 
 def _is_key(x: Any) -> bool:

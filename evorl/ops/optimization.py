@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 
 from evorl.ops import collectives
 from evorl.ops.packing import pack
@@ -63,30 +62,14 @@ class Optimizer(PyTreeNode):
 
     def init(self, params: Params) -> Any:
         """The optimizer's state for these parameters."""
-        return self._transformation(0.0).init(_flattened(params)[0])
+        return self._transformation(0.0).init(params)
 
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
-        flat, restore = _flattened(params)
-        updates, opt_state = self._transformation(progress).update(_flattened(gradients)[0], opt_state, flat)
-        return restore(optax.apply_updates(flat, updates)), opt_state
-
-
-# Networks of up to so many parameters are updated as one flat vector.
-FLAT_PARAMETERS = 2**15
-
-
-def _flattened(params: Params) -> tuple[Any, Callable[[Any], Params]]:
-    """Few parameters as one flat vector, many as they are, and the way back.
-
-    The update of a small network is bound by the number of operations, a few for each leaf; that of a large one by
-    memory, where the joining would be one more copy.
-    """
-    if sum(leaf.size for leaf in jax.tree.leaves(params)) <= FLAT_PARAMETERS:
-        return ravel_pytree(params)
-    return params, lambda same: same
+        updates, opt_state = self._transformation(progress).update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
 
 
 def gradient_step(
@@ -110,9 +93,9 @@ def gradient_step(
 
 
 def standardize(values: jax.Array) -> jax.Array:
-    """``values`` with mean 0 and variance 1."""
-    mean = values.mean()
-    return (values - mean) * jax.lax.rsqrt(jnp.square(values - mean).mean() + 1e-8)
+    """``values`` with mean 0 and variance 1, over the rows of all devices that share the batch."""
+    centred = values - collectives.mean_over_shares(values.mean())
+    return centred * jax.lax.rsqrt(collectives.mean_over_shares(jnp.square(centred).mean()) + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:
@@ -137,19 +120,17 @@ def scan_minibatches(
     key: jax.Array,
     num_epochs: int,
     num_minibatches: int,
-    prepare: Callable[[Any], Any] = lambda minibatch: minibatch,
 ) -> tuple[Any, Any]:
     """Several passes over a batch in freshly shuffled minibatches: one scan over epochs x minibatches.
 
     Args:
-        update: ``(carry, minibatch) -> (carry, metrics)``.
+        update: ``(carry, minibatch) -> (carry, metrics)``; the devices of a mesh share each minibatch
+            ``[N / num_minibatches, ...]`` out, and each is given its rows.
         carry: what is learned.
         batch: leaves ``[N, ...]``, equal on every device.
         key: the shuffles' key.
         num_epochs: number of passes.
         num_minibatches: parts of each pass; N must be divisible by it.
-        prepare: what is done to a whole minibatch ``[N / num_minibatches, ...]``, before the devices of a mesh share it
-            out and each updates from its rows: whatever depends on all rows.
 
     Returns:
         The last carry, and the metrics stacked over the ``num_epochs * num_minibatches`` updates.
@@ -168,7 +149,6 @@ def scan_minibatches(
     packed, unpack = pack(batch)
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
-        minibatch = prepare(unpack(jax.tree.map(lambda x: x[rows], packed)))
-        return update(carry, collectives.minibatch_share(minibatch))
+        return update(carry, unpack(jax.tree.map(lambda x: x[collectives.minibatch_share(rows)], packed)))
 
     return jax.lax.scan(one_minibatch, carry, order)

@@ -133,7 +133,6 @@ class LearningRun:
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
-        self.dispatched = iterations
         self.chunks: deque[tuple[int, PyTreeDict]] = deque()  # dispatched, not counted yet
         self.waited_since = 0.0
         self.seconds_per_iteration = math.inf
@@ -156,6 +155,11 @@ class LearningRun:
     def timesteps(self) -> int:
         """Environment steps taken so far, for each seed."""
         return self.iterations * self.steps
+
+    @property
+    def dispatched(self) -> int:
+        """Iterations done or handed to the device."""
+        return self.iterations + sum(num_iterations for num_iterations, _ in self.chunks)
 
     def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
         """Run the loop; returns the last state."""
@@ -231,7 +235,6 @@ class LearningRun:
             self.recorder.message(f"First step in {clock.report()}.")
             self.waited_since = time.perf_counter() - clock.seconds_of_the_rest
         self.chunks.append((num_iterations, metrics))
-        self.dispatched += num_iterations
         return state
 
     def _count_chunk(self) -> None:

@@ -40,9 +40,13 @@ class OnPolicyWorkflow(Workflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """Learn from a trajectory ``[T, B, ...]``: the agent, the optimizer's state, and scalar losses by name.
+        """Learn from a trajectory ``[T, B, ...]`` of this device's environments.
 
         ``progress`` in [0, 1] is the share of the training that is over, for schedules.
+
+        Returns:
+            The agent and the optimizer's state, equal on all devices, and scalars by name, averaged over them by
+            the caller.
         """
 
     def setup(self, key: Key) -> State:
@@ -55,7 +59,7 @@ class OnPolicyWorkflow(Workflow):
         return state
 
     def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of all environments, the same on every device."""
+        """A trajectory ``[T, B, ...]`` of this device's environments."""
         key, rollout_key = jax.random.split(state.key)
         trajectory, env_state = rollout(
             self.env.step,
@@ -67,7 +71,7 @@ class OnPolicyWorkflow(Workflow):
             env_extra_fields=EPISODE_FIELDS,
             env_chunk=self.env_chunk,
         )
-        return collectives.gather_rows(trajectory, axis=1), state.replace(env_state=env_state, key=key)
+        return trajectory, state.replace(env_state=env_state, key=key)
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
@@ -77,7 +81,10 @@ class OnPolicyWorkflow(Workflow):
         )
         statistics = agent_state.obs_preprocessor_state
         if statistics is not None:
-            agent_state = agent_state.replace(obs_preprocessor_state=update_statistics(statistics, batch.obs))
+            statistics = update_statistics(statistics, batch.obs, sharded=True)
+            agent_state = agent_state.replace(obs_preprocessor_state=statistics)
+        metrics = collectives.mean_over_shares(metrics)
         info = batch.extras.env_extras
-        metrics.episodes = episode_statistics(batch.dones, info.episode_return, info.episode_length)
+        episode_rows = (batch.dones, info.episode_return, info.episode_length)
+        metrics.episodes = episode_statistics(*collectives.gather_rows(episode_rows, axis=1))
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)

@@ -50,7 +50,7 @@ def test_a_child_that_ends_early_is_told_with_its_last_words(child, tmp_path):
 
 
 def test_process_is_measured_until_it_says_something(tmp_path):
-    lasting = "import time; print('ready', flush=True); time.sleep(60)"
+    lasting = "import threading; print('ready', flush=True); threading.Event().wait()"
     found = run_process(["-c", lasting], str(tmp_path), until="ready")
     assert 0 < found["seconds"] < 60
     assert found["peak_bytes"] > 1e6

@@ -30,7 +30,6 @@ def test_without_a_mesh_everything_is_the_identity() -> None:
     np.testing.assert_array_equal(collectives.local_indices(3), [0, 1, 2])
     for fn in (
         collectives.gather_rows,
-        collectives.own_rows,
         collectives.sum_shards,
         collectives.mean_over_shares,
         collectives.minibatch_share,
@@ -50,12 +49,11 @@ def test_indices_are_global_and_rows_come_back_in_order() -> None:
     assert shards == SHARDS
 
 
-def test_own_rows_are_the_inverse_of_gathered_ones() -> None:
-    whole = jnp.arange(48.0).reshape(2, 8, 3)
-    own = _on_mesh(lambda x: collectives.own_rows(x, axis=1), (WHOLE,), PartitionSpec(None, DATA_AXIS))(whole)
-    np.testing.assert_array_equal(own, whole)
-    back = _on_mesh(lambda x: collectives.gather_rows(collectives.own_rows(x, 1), 1), (WHOLE,), WHOLE)(whole)
-    np.testing.assert_array_equal(back, whole)
+def test_shares_of_a_minibatch_are_its_rows_in_order() -> None:
+    batch = {"x": jnp.arange(24.0).reshape(8, 3), "keys": jax.random.split(jax.random.key(0), 8)}
+    shares = _on_mesh(collectives.minibatch_share, (WHOLE,), SPLIT)(batch)
+    np.testing.assert_array_equal(shares["x"], batch["x"])
+    np.testing.assert_array_equal(jax.random.key_data(shares["keys"]), jax.random.key_data(batch["keys"]))
 
 
 def test_rows_that_cannot_be_shared_evenly_are_refused() -> None:

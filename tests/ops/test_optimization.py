@@ -89,10 +89,10 @@ def test_minibatches_and_steps_do_not_depend_on_the_number_of_devices() -> None:
 
     def train(data: jax.Array) -> tuple[dict, jax.Array]:
         def update(carry: tuple, batch: jax.Array) -> tuple:
-            params, state, _ = gradient_step(_loss, optimizer, *carry, batch)
+            params, state, _ = gradient_step(_loss, optimizer, *carry, standardize(batch))
             return (params, state), batch.shape[0] * jnp.ones(())
 
-        (params, _), sizes = scan_minibatches(update, (PARAMS, optimizer.init(PARAMS)), data, key, 2, 2, standardize)
+        (params, _), sizes = scan_minibatches(update, (PARAMS, optimizer.init(PARAMS)), data, key, 2, 2)
         return params, sizes
 
     mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))

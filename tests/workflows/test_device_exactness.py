@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import pytest
 
+from evorl.ops import collectives
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import State
 from evorl.workflows import Execution, Workflow, execution
@@ -73,7 +74,8 @@ def test_every_transition_of_the_first_rollout(layout: str) -> None:
     laid_out = workflow.replace(**(LAYOUTS | MORE_LAYOUTS)[layout])
 
     def collect(workflow: Workflow, state: State) -> tuple[Any, State]:
-        return workflow.collect(state)
+        trajectory, state = workflow.collect(state)
+        return collectives.gather_rows(trajectory, axis=1), state
 
     expected, _ = jax.jit(collect)(workflow, workflow.init(0))
     on_mesh = jax.jit(execution.on_mesh(laid_out, collect, returns_state=True))
