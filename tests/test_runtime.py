@@ -92,4 +92,4 @@ def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: 
     assert [flag for flag in flags if "terminate" in flag] == [
         "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
     ]
-    assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"]
+    assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"]

@@ -156,9 +156,21 @@ def _inside_trace() -> bool:
 
 @functools.cache
 def _init_program() -> Callable[[Workflow, Key], State]:
-    # It runs once, so on a CPU, where that is the longer part, it is compiled without optimization: in half the time.
-    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    # It runs once, so on a CPU, where that is the longer part, it is compiled without optimization: in a third of the
+    # time. (A context of a megabyte is held for every kernel while the newer emitters compile a program.)
+    if jax.default_backend() != "cpu":
+        return jax.jit(_initial_state)
+    options = {"xla_backend_optimization_level": 0, **_known_option("xla_cpu_use_fusion_emitters", False)}
     return jax.jit(_initial_state, compiler_options=options)
+
+
+def _known_option(name: str, value: Any) -> dict[str, Any]:
+    """A compiler option, or none if this version of XLA does not have it: some are taken away without notice."""
+    try:
+        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return {name: value}
 
 
 def compile_ahead(workflow: Workflow, key: Key) -> threading.Thread:

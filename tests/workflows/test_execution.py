@@ -126,3 +126,8 @@ def test_entries_without_a_seed_axis_are_shared() -> None:
     state = small("ppo", num_seeds=2).init(0)
     assert state.iterations.low.shape == ()
     assert np.shape(state.key) == (2,)
+
+
+def test_compiler_options_that_this_xla_does_not_have_are_left_out() -> None:
+    assert execution._known_option("xla_cpu_use_fusion_emitters", False) == {"xla_cpu_use_fusion_emitters": False}
+    assert execution._known_option("xla_cpu_use_better_luck", True) == {}
