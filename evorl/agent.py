@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from evorl.distributions import ActionDistribution, distribution_for
+from evorl.envs.env import Env
 from evorl.envs.space import Box, Discrete, Space
 from evorl.networks.inputs import select_observation
 from evorl.ops.normalization import RunningStatistics, normalize
@@ -33,9 +34,24 @@ class AgentState(PyTreeData):
 class Agent(PyTreeNode):
     """How to act, and the losses by which acting improves. Methods are pure; ``AgentState`` carries what changes."""
 
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """Fields that a config's ``agent`` describes, above all networks, built for the spaces of ``env``.
+
+        What is described is taken out of ``settings``; what is left are values of the other fields.
+
+        Raises:
+            ValueError: the algorithm cannot act in the action space, or a description makes no sense; in words.
+        """
+        return {}
+
     @abstractmethod
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Fresh parameters for these spaces."""
+
+    def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
+        """The state that explores when this share of the training is over, for exploration that changes with it."""
+        return agent_state
 
     @abstractmethod
     def compute_actions(

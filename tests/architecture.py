@@ -18,7 +18,7 @@ from tests.source_tree import SourceFile
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("types", "ops", "distributions"),
     ("sample_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
-    ("agent",),
+    ("agent", "actor_critic"),
     ("rollout",),
     ("evaluators",),
     ("workflows",),

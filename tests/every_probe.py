@@ -11,12 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.agent import Agent, AgentState
 from evorl.envs import Box, Env, EnvState, Space
-from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper
+from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
+from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from evorl.workflows import Workflow
 from tests.probe_envs import PROBES, TIME_LIMIT, ProbeEnv
 
 NAMES = tuple(PROBES)
+ACTION_NAMES = ("best_action", "observation_dependent_action")
+KINDS = {"discrete": False, "continuous": True}
 DISCOUNT = 0.9
 # Observations that an episode can meet.
 REACHED = {
@@ -77,3 +82,32 @@ def questions(name: str, continuous: bool) -> tuple[jax.Array, np.ndarray, np.nd
         np.asarray(probe.value(own, DISCOUNT)),
         None if best is None else np.asarray(best),
     )
+
+
+def train_on_every_probe(
+    cls: type[Workflow], settings: dict[str, Any], continuous: bool, num_envs: int, **fields: Any
+) -> tuple[bool, Agent, AgentState]:
+    """An agent of ``settings`` after a training on all probes: whether actions are continuous, the agent, its state."""
+    env = every_probe(continuous, num_envs)
+    workflow = cls(
+        env=env,
+        eval_env=VmapWrapper(env.env, 4),
+        agent=cls.make_agent(settings, env),
+        discount=DISCOUNT,
+        eval_interval=0.0,
+        **fields,
+    )
+    return continuous, workflow.agent, workflow.learn().agent_state
+
+
+def assert_values_are_known(agent: Any, agent_state: AgentState, name: str, continuous: bool) -> None:
+    """An actor-critic's values in a probe are within 1 % of the true ones."""
+    obs, values, _ = questions(name, continuous)
+    np.testing.assert_allclose(agent.values(agent_state, agent_state.params, obs), values, rtol=0.01)
+
+
+def assert_actions_are_best(agent: Agent, agent_state: AgentState, name: str, continuous: bool) -> None:
+    """Its actions in a probe are within 0.05 of the best, the right ones if they are discrete."""
+    obs, _, best = questions(name, continuous)
+    actions, _ = agent.evaluate_actions(agent_state, SampleBatch(obs=obs), jax.random.key(0))
+    np.testing.assert_allclose(actions, best, atol=0.05)

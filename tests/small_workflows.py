@@ -9,7 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.algorithms.a2c import A2CWorkflow
+from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.workflows import Workflow
 
@@ -32,12 +35,19 @@ SAC_CONFIG = {
     "replay_capacity": 128,
     "total_timesteps": 8 * 20,
 }
-_CONFIGS = {"ppo": (PPOWorkflow, PPO_CONFIG), "sac": (SACWorkflow, SAC_CONFIG)}
+ONE_STEP_CONFIG = {**_SHARED, "rollout_length": 8, "total_timesteps": 64 * 20}
+_CONFIGS = {
+    "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
+    "impala": (IMPALAWorkflow, PPO_CONFIG),
+    "ppo": (PPOWorkflow, PPO_CONFIG),
+    "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
+    "sac": (SACWorkflow, SAC_CONFIG),
+}
 ENVS = ("CartPole-v1", "Pendulum-v1")
 
 
 def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **changes: Any) -> Workflow:
-    """A workflow of ``"ppo"`` or ``"sac"`` with tiny networks, some entries of its config changed."""
+    """A workflow of ``algorithm`` with tiny networks, some entries of its config changed."""
     cls, config = _CONFIGS[algorithm]
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
     return cls.build_from_config({**config, "env": env, **changes})

@@ -5,26 +5,20 @@ It measures what an environment gives for nothing, and how fast it can be steppe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from evorl.agent import Agent, AgentState, RandomAgent
-from evorl.envs.env import Env
+from evorl.agent import AgentState, RandomAgent
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict
-from evorl.workflows.building import node_from_config
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
 
 class RandomAgentWorkflow(OnPolicyWorkflow):
     """Rollouts of a ``RandomAgent``; only episodes are counted."""
 
-    @classmethod
-    def make_agent(cls, config: Mapping[str, Any], env: Env) -> Agent:
-        """A ``RandomAgent``; it acts in any space."""
-        return node_from_config(RandomAgent, config, "agent")
+    agent: RandomAgent
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +24,12 @@ from evorl.networks import EnsembleQNetwork, PolicyNetwork, apply_network, build
 from evorl.ops.losses import td_error
 from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.random import split_rows
 from evorl.ops.target_update import polyak_update
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
-from evorl.workflows.building import node_from_config
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import checked_mapping, positive
+from evorl.workflows.settings import positive
 
 
 class SACAgent(Agent):
@@ -59,6 +59,23 @@ class SACAgent(Agent):
     value_obs_key: str | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {"temperature": "(0, inf)"}
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The networks that ``network`` and ``num_critics`` in the settings describe."""
+        num_critics = positive(settings.pop("num_critics", 2), "agent.num_critics")
+        torso = build_torso({"hidden_sizes": (256, 256), "activation": "relu", **settings.pop("network", {})})
+        distribution = action_distribution(env.action_space, "SAC")
+        num_actions = distribution.size if distribution.is_discrete else None
+        return {
+            "policy_network": PolicyNetwork(
+                torso, distribution.num_parameters, observation_ndim(env.obs_space, settings.get("policy_obs_key"))
+            ),
+            "critic_network": EnsembleQNetwork(
+                torso, num_critics, num_actions, observation_ndim(env.obs_space, settings.get("value_obs_key"))
+            ),
+            "distribution": distribution,
+        }
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Fresh networks, each from its own key; the slow critics start as copies."""
@@ -117,7 +134,7 @@ class SACAgent(Agent):
         return q_values, log_prob, -log_prob
 
     def critic_loss(
-        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key, discount: jax.Array
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
         """Squared soft Bellman errors of all critics (eq. 5 and 6); a truncated step bootstraps."""
         params = agent_state.params
@@ -131,10 +148,9 @@ class SACAgent(Agent):
             q_values = jnp.take_along_axis(q_values, batch.actions[None, :, None], axis=-1)[..., 0]
         else:
             q_values = apply_network(self.critic_network, critic_params, obs, batch.actions)  # [K, N]
-        discounts = discount * (1.0 - batch.extras.termination)
-        errors = td_error(q_values, batch.rewards, discounts, next_values)
-        loss = jnp.square(errors).mean(axis=-1).sum()
-        return 0.5 * loss, PyTreeDict(critic_loss=loss, q_value=q_values.mean())
+        errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)
+        loss = (batch.extras.weights * jnp.square(errors)).mean(axis=-1).sum()
+        return 0.5 * loss, PyTreeDict(critic_loss=loss, q_value=q_values.mean(), td_errors=errors.mean(axis=0))
 
     def actor_loss(
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
@@ -149,28 +165,6 @@ class SACAgent(Agent):
         """Raises the temperature while the entropy is below its target (eq. 18, with the gradient to log alpha)."""
         loss = log_temperature * jax.lax.stop_gradient(entropy - self.target_entropy)
         return loss, PyTreeDict(temperature=jnp.exp(log_temperature))
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], env: Env) -> Self:
-        """The agent of a config, see ``configs/agent/sac.yaml``."""
-        settings = dict(config)
-        num_critics = positive(settings.pop("num_critics", 2), "agent.num_critics")
-        network = checked_mapping(settings.pop("network", None), "agent.network")
-        torso = build_torso({"hidden_sizes": (256, 256), "activation": "relu", **network})
-        distribution = action_distribution(env.action_space, "SAC")
-        num_actions = distribution.size if distribution.is_discrete else None
-        return node_from_config(
-            cls,
-            settings,
-            "agent",
-            policy_network=PolicyNetwork(
-                torso, distribution.num_parameters, observation_ndim(env.obs_space, settings.get("policy_obs_key"))
-            ),
-            critic_network=EnsembleQNetwork(
-                torso, num_critics, num_actions, observation_ndim(env.obs_space, settings.get("value_obs_key"))
-            ),
-            distribution=distribution,
-        )
 
 
 class SACWorkflow(OffPolicyWorkflow):
@@ -192,11 +186,6 @@ class SACWorkflow(OffPolicyWorkflow):
     ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
 
-    @classmethod
-    def make_agent(cls, config: Mapping[str, Any], env: Env) -> Agent:
-        """A ``SACAgent`` for discrete or box actions."""
-        return SACAgent.from_config(config, env)
-
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """One state each."""
         params = agent_state.params
@@ -210,15 +199,15 @@ class SACWorkflow(OffPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One update of each part."""
-        row_keys = jax.vmap(jax.random.split)(keys)
+        critic_keys, actor_keys = split_rows(keys)
         params = agent_state.params
         step = functools.partial(gradient_step, progress=progress)
-        given = (agent_state, batch, row_keys[:, 0], self.discount)
+        given = (agent_state, batch, critic_keys)
         critic, critic_opt, critic_losses = step(
             self.agent.critic_loss, self.critic_optimizer, params.critic, opt_state.critic, *given
         )
         agent_state = agent_state.replace(params=params.replace(critic=critic))
-        given = (agent_state, batch, row_keys[:, 1])
+        given = (agent_state, batch, actor_keys)
         policy, actor_opt, actor_losses = step(
             self.agent.actor_loss, self.actor_optimizer, params.policy, opt_state.actor, *given
         )

@@ -2,7 +2,14 @@
 
 from evorl.networks.activations import activation_by_name, activation_names
 from evorl.networks.cnn import CNN
-from evorl.networks.heads import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork, apply_network
+from evorl.networks.heads import (
+    EnsembleQNetwork,
+    FeatureNetwork,
+    PolicyNetwork,
+    QNetwork,
+    ValueNetwork,
+    apply_network,
+)
 from evorl.networks.inputs import network_input, select_observation
 from evorl.networks.mlp import MLP
 from evorl.networks.torsos import build_torso
@@ -11,6 +18,7 @@ __all__ = [
     "CNN",
     "MLP",
     "EnsembleQNetwork",
+    "FeatureNetwork",
     "PolicyNetwork",
     "QNetwork",
     "ValueNetwork",

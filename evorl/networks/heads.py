@@ -17,6 +17,22 @@ from evorl.networks.mlp import dense
 from evorl.types import Action, Observation, Params
 
 
+class FeatureNetwork(nn.Module):
+    """Observations to features that several networks share: ``[..., *observation] -> [..., F]``.
+
+    Attributes:
+        torso: a module such as ``MLP``.
+        observation_ndim: number of axes of one observation.
+    """
+
+    torso: nn.Module
+    observation_ndim: int = 1
+
+    @nn.compact
+    def __call__(self, obs: Observation) -> jax.Array:
+        return _torso_output(self.torso, obs, self.observation_ndim)
+
+
 class PolicyNetwork(nn.Module):
     """Observations to the parameters of an action distribution: ``[..., *observation] -> [..., num_outputs]``.
 

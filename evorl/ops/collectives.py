@@ -84,6 +84,11 @@ def minibatch_share(batch: Tree) -> Tree:
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, size), batch)
 
 
+def whole_minibatch(share: Tree, num_rows: int) -> Tree:
+    """The rows of all shards for those of ``minibatch_share`` of a minibatch of ``num_rows``, on every device."""
+    return share if num_rows % num_shards() else gather_rows(share)
+
+
 def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 

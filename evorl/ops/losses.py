@@ -24,6 +24,15 @@ def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon:
     return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
+def policy_gradient(log_prob: jax.Array, advantages: jax.Array) -> jax.Array:
+    """``-log pi(a|s) A``, whose gradient is that of the policy gradient theorem (Sutton & Barto 2018, eq. 13.6).
+
+    No gradient goes through the advantages.
+    """
+    chex.assert_equal_shape([log_prob, advantages])
+    return -log_prob * jax.lax.stop_gradient(advantages)
+
+
 def squared_error(predictions: jax.Array, targets: jax.Array) -> jax.Array:
     """``(predictions - targets)^2``, without the half."""
     chex.assert_equal_shape([predictions, targets])

@@ -50,8 +50,7 @@ class Optimizer(PyTreeNode):
             raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
 
     def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
-        start, end = self.learning_rate, self.final_learning_rate
-        rate = start if end is None else linear_schedule(progress, start, end)
+        rate = linear_schedule(progress, self.learning_rate, self.final_learning_rate)
         parts = []
         if self.max_grad_norm is not None:
             parts.append(optax.clip_by_global_norm(self.max_grad_norm))
@@ -92,10 +91,13 @@ def gradient_step(
     return params, opt_state, auxiliary
 
 
-def standardize(values: jax.Array) -> jax.Array:
-    """``values`` with mean 0 and variance 1, over the rows of all devices that share the batch."""
-    centred = values - collectives.mean_over_shares(values.mean())
-    return centred * jax.lax.rsqrt(collectives.mean_over_shares(jnp.square(centred).mean()) + 1e-8)
+def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
+    """``values`` with mean 0 and variance 1, over the rows of all devices that share the batch.
+
+    ``weights``, of mean 1, say how much each value counts.
+    """
+    centred = values - collectives.mean_over_shares((weights * values).mean())
+    return centred * jax.lax.rsqrt(collectives.mean_over_shares((weights * jnp.square(centred)).mean()) + 1e-8)
 
 
 def _shuffles(key: jax.Array, num_shuffles: int, num_rows: int) -> jax.Array:

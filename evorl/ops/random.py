@@ -58,3 +58,9 @@ def draw(sampler: Callable[[Key, Sequence[int]], jax.Array], key: Key, shape: Se
     if key.shape != shape[: key.ndim]:
         raise ValueError(f"keys of shape {key.shape} cannot each draw a row of {shape}: give one key, or one per row.")
     return per_row(lambda row_key: sampler(row_key, shape[key.ndim :]), key)
+
+
+def split_rows(key: Key, num: int = 2) -> tuple[Key, ...]:
+    """``num`` keys from one, or as many per row from one per row: each of the shape of ``key``."""
+    keys = per_row(lambda row_key: jax.random.split(row_key, num), key)
+    return tuple(keys[..., i] for i in range(num))

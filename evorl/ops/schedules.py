@@ -11,8 +11,15 @@ import jax.numpy as jnp
 from evorl.types import PyTreeData
 
 
-def linear_schedule(progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float) -> jax.Array:
-    """From ``start`` to ``end`` at constant speed; progress outside [0, 1] counts as the nearer end."""
+def linear_schedule(
+    progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float | None
+) -> jax.Array | float:
+    """From ``start`` to ``end`` at constant speed, or ``start`` for ever if there is no end.
+
+    Progress outside [0, 1] counts as the nearer end.
+    """
+    if end is None:
+        return start
     return polynomial_schedule(progress, start, end, 1.0)
 
 

@@ -1,6 +1,14 @@
 """Replay buffers: one ring engine and the ways to draw from it."""
 
+from evorl.replay_buffers.n_step import take_n_step
+from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 
-__all__ = ["ReplayState", "UniformReplayBuffer"]
+__all__ = [
+    "PrioritizedReplayBuffer",
+    "PrioritizedReplayState",
+    "ReplayState",
+    "UniformReplayBuffer",
+    "take_n_step",
+]

@@ -19,6 +19,7 @@ from evorl.ops.collectives import local_indices, num_shards, sum_shards
 from evorl.types import PyTreeData
 
 Tree = TypeVar("Tree")
+DROPPED = 2**31 - 1  # a row beyond every ring
 
 
 class ReplayState(PyTreeData):
@@ -35,6 +36,9 @@ class ReplayState(PyTreeData):
     size: jax.Array
 
 
+Ring = TypeVar("Ring", bound=ReplayState)
+
+
 def init_ring(num_rows: int, num_envs: int, sample_spec: Any) -> ReplayState:
     """An empty ring for ``num_envs`` environments, of which this device holds its share.
 
@@ -49,7 +53,7 @@ def init_ring(num_rows: int, num_envs: int, sample_spec: Any) -> ReplayState:
     return ReplayState(data=data, cursor=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
 
 
-def add_rows(state: ReplayState, batch: Any, mask: jax.Array | None = None) -> ReplayState:
+def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
     """The ring with the rows of ``batch`` written after the newest one.
 
     Args:
@@ -62,20 +66,24 @@ def add_rows(state: ReplayState, batch: Any, mask: jax.Array | None = None) -> R
     """
     _check_batch(state.data, batch)
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
-    num_new = jax.tree.leaves(batch)[0].shape[0]
-    wanted = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
-    position = jnp.cumsum(wanted.astype(jnp.int32)) - 1  # [T]
-    rows = jnp.where(wanted, (state.cursor + position) % num_rows, num_rows)
-    added = position[-1] + 1
+    rows, added = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
 
     def write(storage: jax.Array, new: jax.Array) -> jax.Array:
         return storage.at[rows].set(new, mode="drop")
 
-    return ReplayState(
+    return state.replace(
         data=jax.tree.map(write, state.data, batch),
         cursor=(state.cursor + added) % num_rows,
         size=jnp.minimum(state.size + added, num_rows),
     )
+
+
+def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Where the rows of a batch go, int32 ``[T]``, ``DROPPED`` for those that are not wanted; and how many are."""
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    wanted = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
+    position = jnp.cumsum(wanted.astype(jnp.int32)) - 1  # [T]
+    return jnp.where(wanted, (state.cursor + position) % num_rows, DROPPED), position[-1] + 1
 
 
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:

@@ -8,7 +8,9 @@ import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from evorl.agent import Agent
 from evorl.envs import AutoresetMode, create_env
+from evorl.envs.env import Env
 from evorl.types import PyTreeNode
 from evorl.workflows.execution import plan_execution
 from evorl.workflows.settings import check_names, checked_mapping, checked_value, declared_ranges, positive
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 Node = TypeVar("Node", bound=PyTreeNode)
+AgentClass = TypeVar("AgentClass", bound=Agent)
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
@@ -100,6 +103,19 @@ def node_from_config(cls: type[Node], config: Mapping[str, Any] | None, where: s
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
     return cls(**fields_from_config(cls, config, where), **given)
+
+
+def agent_from_config(cls: type[AgentClass], config: Mapping[str, Any] | None, env: Env) -> AgentClass:
+    """An agent from the ``agent`` part of a config, its networks built for the spaces of ``env``.
+
+    Raises:
+        ValueError: the algorithm cannot act in the action space, a key is unknown, or a value cannot work.
+    """
+    settings = plain(checked_mapping(config, "agent"))
+    if "network" in settings:
+        settings["network"] = checked_mapping(settings["network"], "agent.network")
+    parts = cls.parts(settings, env)
+    return node_from_config(cls, settings, "agent", **parts)
 
 
 def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import jax
@@ -13,10 +15,13 @@ from evorl.agent import AgentState, random_actions
 from evorl.metrics import episode_statistics
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
-from evorl.replay_buffers import UniformReplayBuffer
+from evorl.ops.random import split_rows
+from evorl.ops.schedules import linear_schedule
+from evorl.ops.trees import split_leading_axis
+from evorl.replay_buffers import PrioritizedReplayBuffer, UniformReplayBuffer, take_n_step
 from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State
+from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
 
@@ -28,34 +33,63 @@ class OffPolicyWorkflow(Workflow):
 
     Attributes:
         rollout_length: steps of every environment in one iteration.
-        updates_per_iteration: gradient updates in one iteration.
+        updates_per_iteration: gradient updates in one iteration; below 1, one every so many iterations.
         batch_size: transitions in one update.
+        n_step: rewards in one transition, fewer where an episode ends.
+        prioritized: draw transitions in proportion to their last temporal-difference error instead of uniformly.
+        priority_exponent: how much the errors count: 0 draws uniformly.
+        importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
+        final_importance_exponent: its value at the end of training, reached linearly; ``None`` keeps it constant.
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments; the oldest make room.
     """
 
     rollout_length: int = 1
-    updates_per_iteration: int = 1
+    updates_per_iteration: float = pytree_field(static=True, default=1)
     batch_size: int = 256
+    n_step: int = 1
+    prioritized: bool = False
+    priority_exponent: float = 0.6
+    importance_exponent: float = 0.4
+    final_importance_exponent: float | None = 1.0
     learning_starts: float = 1000.0
     replay_capacity: int = 1_000_000
 
-    ranges: ClassVar[Mapping[str, str]] = {"learning_starts": "[0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {
+        "updates_per_iteration": "(0, inf)",
+        "learning_starts": "[0, inf)",
+        "priority_exponent": "[0, 1]",
+        "importance_exponent": "[0, 1]",
+        "final_importance_exponent": "[0, 1]",
+    }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     loss_names: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "updates_per_iteration", "batch_size", "replay_capacity")
+        require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
         if self.replay_capacity < self.timesteps_per_iteration:
             raise ValueError(
                 f"replay_capacity={self.replay_capacity} is less than one iteration collects "
                 f"({self.timesteps_per_iteration} transitions): choose a larger one."
             )
+        if self.n_step > self.replay_buffer.num_rows:
+            raise ValueError(
+                f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
+                f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
+            )
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
-        return UniformReplayBuffer(capacity=self.replay_capacity, num_envs=self.env.num_envs)
+        size = {"capacity": self.replay_capacity, "num_envs": self.env.num_envs}
+        if self.prioritized:
+            return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
+        return UniformReplayBuffer(**size)
+
+    @property
+    def most_updates(self) -> int:
+        """The most updates in one iteration."""
+        return math.ceil(self.updates_per_iteration)
 
     @property
     def timesteps_per_iteration(self) -> int:
@@ -72,8 +106,12 @@ class OffPolicyWorkflow(Workflow):
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One update from a batch ``[N, ...]`` with a key for each row ``[N]``.
 
+        Targets are ``batch.rewards + batch.extras.discounts * value(batch.next_obs)``: discounts are those of all steps
+        of the transition, 0 where it ended in a termination. Losses of rows are weighed by ``batch.extras.weights``.
+
         Returns:
-            The agent, the optimizers' state, and float32 scalars named by ``loss_names``.
+            The agent, the optimizers' state, and float32 scalars named by ``loss_names``; beside them ``td_errors``,
+            ``[N]``, of which priorities are made.
         """
 
     def setup(self, key: Key) -> State:
@@ -95,6 +133,7 @@ class OffPolicyWorkflow(Workflow):
             actions=actions,
             rewards=env_state.reward,
             next_obs=env_state.obs,
+            dones=env_state.done,
             extras=PyTreeDict(termination=env_state.done),
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
@@ -105,7 +144,7 @@ class OffPolicyWorkflow(Workflow):
         warming_up = self._timesteps(state) < self.learning_starts
 
         def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
-            policy_key, random_key = _split_rows(key)
+            policy_key, random_key = split_rows(key)
             actions, extras = self.agent.compute_actions(agent_state, sample_batch, policy_key)
             num_rows = jax.tree.leaves(actions)[0].shape[0]
             random = random_actions(self.env.action_space, random_key, num_rows)
@@ -115,7 +154,7 @@ class OffPolicyWorkflow(Workflow):
             self.env.step,
             act,
             state.env_state,
-            state.agent_state,
+            self.agent.at_progress(state.agent_state, self.progress(state)),
             rollout_key,
             self.rollout_length,
             env_extra_fields=EPISODE_FIELDS,
@@ -127,8 +166,6 @@ class OffPolicyWorkflow(Workflow):
         """Store the trajectory, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         replay_state = self.replay_buffer.add(state.replay_state, _stored_part(batch))
-        # All batches are drawn before the updates, so that devices need not talk during them.
-        batches = self.replay_buffer.sample_many(replay_state, sample_key, self.updates_per_iteration, self.batch_size)
         info = batch.extras.env_extras
         episode_rows = (batch.dones, info.episode_return, info.episode_length)
         episodes = episode_statistics(*collectives.gather_rows(episode_rows, axis=1))
@@ -136,45 +173,69 @@ class OffPolicyWorkflow(Workflow):
         if agent_state.obs_preprocessor_state is not None:
             statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
-        started = self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
-        num_updates = jnp.where(started, self.updates_per_iteration, 0)
-        agent_state, opt_state, metrics = self._learn_repeatedly(
-            agent_state, state.opt_state, batches, learn_key, num_updates, self.progress(state)
-        )
+        state = state.replace(agent_state=agent_state, replay_state=replay_state, key=key)
+        metrics, state = self._learn_repeatedly(state, sample_key, learn_key)
         metrics.episodes = episodes
-        return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, replay_state=replay_state, key=key)
+        return metrics, state
 
-    def _learn_repeatedly(
-        self,
-        agent_state: AgentState,
-        opt_state: Any,
-        batches: SampleBatch,
-        key: Key,
-        num_updates: jax.Array,
-        progress: jax.Array,
-    ) -> tuple[AgentState, Any, PyTreeDict]:
-        """``num_updates`` updates in a loop that may also be empty, which needs no branch; metrics are their means."""
+    def _num_updates(self, state: State) -> jax.Array:
+        """How many updates this iteration makes, int32."""
+        started = self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
+        if self.updates_per_iteration == self.most_updates:
+            return jnp.where(started, self.most_updates, 0)
+        # Whole updates in which the count over all iterations so far goes up; the fraction of it repeats.
+        fraction = Fraction(self.updates_per_iteration).limit_denominator(10_000)
+        phase = state.iterations.low % fraction.denominator
+        before, after = (count * fraction.numerator // fraction.denominator for count in (phase, phase + 1))
+        return jnp.where(started, after - before, 0).astype(jnp.int32)
+
+    def _draw_batches(self, state: State, key: Key) -> tuple[SampleBatch, jax.Array, jax.Array]:
+        """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
+
+        They are drawn before the updates, so that devices need not talk during them; priorities count in the next
+        iteration.
+        """
+        buffer, replay_state = self.replay_buffer, state.replay_state
+        shape = (self.most_updates, self.batch_size)
+        rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
+        batches = take_n_step(replay_state, rows, envs, self.env.num_envs, self.n_step, self.discount)
+        weights = jnp.ones(rows.shape)
+        if isinstance(buffer, PrioritizedReplayBuffer):
+            exponent = linear_schedule(self.progress(state), self.importance_exponent, self.final_importance_exponent)
+            weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
+            weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
+        batches = batches.replace(extras=batches.extras | {"weights": weights})
+        return split_leading_axis(batches, *shape), rows.reshape(shape), envs.reshape(shape)
+
+    def _learn_repeatedly(self, state: State, sample_key: Key, learn_key: Key) -> tuple[PyTreeDict, State]:
+        """The updates of an iteration, in a loop that may also be empty, which needs no branch; metrics are means."""
+        batches, rows, envs = self._draw_batches(state, sample_key)
+        num_updates, progress = self._num_updates(state), self.progress(state)
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
-            agent_state, opt_state, sums = carry
-            row_keys = jax.random.split(jax.random.fold_in(key, i), self.batch_size)
-            rows = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
-            agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *rows, progress)
-            return agent_state, opt_state, jax.tree.map(jnp.add, sums, metrics)
+            agent_state, opt_state, sums, errors = carry
+            row_keys = jax.random.split(jax.random.fold_in(learn_key, i), self.batch_size)
+            share = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
+            agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *share, progress)
+            td_errors = metrics.pop("td_errors")
+            if self.prioritized:
+                errors = errors.at[i].set(collectives.whole_minibatch(td_errors, self.batch_size))
+            return agent_state, opt_state, jax.tree.map(jnp.add, sums, metrics), errors
 
         sums = PyTreeDict({name: jnp.zeros(()) for name in self.loss_names})
-        agent_state, opt_state, sums = jax.lax.fori_loop(0, num_updates, one_update, (agent_state, opt_state, sums))
+        carry = (state.agent_state, state.opt_state, sums, jnp.zeros(rows.shape) if self.prioritized else None)
+        agent_state, opt_state, sums, errors = jax.lax.fori_loop(0, num_updates, one_update, carry)
         means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
-        return agent_state, opt_state, collectives.mean_over_shares(means)
+        state = state.replace(agent_state=agent_state, opt_state=opt_state)
+        buffer = self.replay_buffer
+        if isinstance(buffer, PrioritizedReplayBuffer):
+            learned = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
+            replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, learned)
+            state = state.replace(replay_state=replay_state)
+        return collectives.mean_over_shares(means), state
 
     def _timesteps(self, state: State) -> jax.Array:
         return state.iterations.as_float() * self.timesteps_per_iteration
-
-
-def _split_rows(key: Key) -> tuple[Key, Key]:
-    """Two keys from one, or two per row from one per row."""
-    keys = jax.vmap(jax.random.split)(key) if key.ndim else jax.random.split(key)
-    return (keys[:, 0], keys[:, 1]) if key.ndim else (keys[0], keys[1])
 
 
 def _stored_part(batch: SampleBatch) -> SampleBatch:
@@ -183,5 +244,6 @@ def _stored_part(batch: SampleBatch) -> SampleBatch:
         actions=batch.actions,
         rewards=batch.rewards,
         next_obs=batch.next_obs,
+        dones=batch.dones,
         extras=PyTreeDict(termination=batch.extras.env_extras.termination),
     )

@@ -65,7 +65,7 @@ class OnPolicyWorkflow(Workflow):
             self.env.step,
             self.agent.compute_actions,
             state.env_state,
-            state.agent_state,
+            self.agent.at_progress(state.agent_state, self.progress(state)),
             rollout_key,
             self.rollout_length,
             env_extra_fields=EPISODE_FIELDS,

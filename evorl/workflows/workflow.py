@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -18,7 +19,7 @@ from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows import execution as programs
-from evorl.workflows.building import read_workflow_config
+from evorl.workflows.building import agent_from_config, read_workflow_config
 from evorl.workflows.execution import Execution
 from evorl.workflows.learning import Checkpointer, Recorder, run_learning
 
@@ -77,13 +78,15 @@ class Workflow(PyTreeNode):
         return cls(**read_workflow_config(cls, config))
 
     @classmethod
-    @abstractmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
         """The agent described by the ``agent`` part of a config, for the spaces of ``env``.
+
+        It is of the class that the field ``agent`` is annotated with.
 
         Raises:
             ValueError: the algorithm cannot act in the action space.
         """
+        return agent_from_config(typing.get_type_hints(cls)["agent"], config, env)
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""PPO learns what can be known in closed form, and CartPole."""
+"""PPO learns what can be known in closed form, and keeps its options' promises."""
 
 from __future__ import annotations
 
@@ -8,66 +8,44 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.agent import AgentState
-from evorl.algorithms.ppo import PPOAgent, PPOWorkflow
-from evorl.cli import build_workflow, config_folder
-from evorl.envs.wrappers import VmapWrapper
+from evorl.algorithms.ppo import PPOWorkflow
 from evorl.ops.optimization import Optimizer
-from evorl.sample_batch import SampleBatch
-from tests.every_probe import DISCOUNT, NAMES, every_probe, questions
+from tests.every_probe import (
+    ACTION_NAMES,
+    KINDS,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    train_on_every_probe,
+)
 from tests.small_workflows import small
-
-KINDS = {"discrete": False, "continuous": True}
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def trained(request: pytest.FixtureRequest) -> tuple[bool, PPOAgent, AgentState]:
-    continuous = KINDS[request.param]
-    env = every_probe(continuous, num_envs=64)
-    settings = {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0}
-    workflow = PPOWorkflow(
-        env=env,
-        eval_env=VmapWrapper(env.env, 4),
-        agent=PPOWorkflow.make_agent(settings, env),
-        discount=DISCOUNT,
+def trained(request: pytest.FixtureRequest) -> tuple:
+    return train_on_every_probe(
+        PPOWorkflow,
+        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        KINDS[request.param],
+        num_envs=64,
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,
         optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
         total_timesteps=1024 * 500,
-        eval_interval=0.0,
     )
-    state = workflow.learn()
-    return continuous, workflow.agent, state.agent_state
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_probe(trained: tuple, name: str) -> None:
     continuous, agent, agent_state = trained
-    obs, values, _ = questions(name, continuous)
-    learned = agent.values(agent_state, agent_state.params, obs)
-    np.testing.assert_allclose(learned, values, rtol=0.01)
+    assert_values_are_known(agent, agent_state, name, continuous)
 
 
-@pytest.mark.parametrize("name", ["best_action", "observation_dependent_action"])
+@pytest.mark.parametrize("name", ACTION_NAMES)
 def test_actions_in_a_probe(trained: tuple, name: str) -> None:
     continuous, agent, agent_state = trained
-    obs, _, best = questions(name, continuous)
-    actions, _ = agent.evaluate_actions(agent_state, SampleBatch(obs=obs), jax.random.key(0))
-    np.testing.assert_allclose(actions, best, atol=0.05)
-
-
-def test_cartpole_is_solved() -> None:
-    """Three seeds, by the shipped config, in the steps that it takes."""
-    from hydra import compose, initialize_config_dir
-
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = compose("config", ["agent=ppo", "env=cartpole", "num_seeds=3", "devices=1", "eval_interval=0"])
-    workflow = build_workflow(config)
-    assert workflow.total_timesteps <= 200_000
-    metrics = workflow.evaluate(workflow.learn())
-    assert metrics.episode_return.shape == (3,)
-    assert float(metrics.episode_return.mean()) >= 475.0
+    assert_actions_are_best(agent, agent_state, name, continuous)
 
 
 def _with_options(**changes: Any) -> PPOWorkflow:
@@ -106,3 +84,34 @@ def test_target_kl_ends_the_learning_from_a_trajectory() -> None:
         num_updates[name] = max(counts)
     assert num_updates["free"] == free.num_epochs * free.num_minibatches
     assert num_updates["held"] < num_updates["free"]
+
+
+def _moved(before: Any, after: Any) -> bool:
+    return any(bool((a != b).any()) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
+
+
+def test_the_value_function_learns_at_its_own_rate() -> None:
+    sgd = {"name": "sgd", "learning_rate": 0.01}
+    workflow = small("ppo", value_learning_rate_scale=0.5, num_epochs=1, num_minibatches=1, optimizer=sgd)
+    state = workflow.init(0)
+    first = state.agent_state.params
+    _, as_it_is = small("ppo", num_epochs=1, num_minibatches=1, optimizer=sgd).step(state)
+    _, half = workflow.step(state)
+    _, none = workflow.replace(value_learning_rate_scale=0.0).step(state)
+    assert _moved(first.value, half.agent_state.params.value)
+    assert not _moved(first.value, none.agent_state.params.value)
+    assert _moved(first.policy, none.agent_state.params.policy)
+    expected = jax.tree.map(lambda a, b: 0.5 * (a + b), first.value, as_it_is.agent_state.params.value)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), half.agent_state.params.value, expected)
+
+
+def test_the_loss_has_the_value_networks_squared_parameters() -> None:
+    workflow = small("ppo", agent={"network": {"hidden_sizes": [8]}, "value_l2": 0.5})
+    state = workflow.init(0)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    agent, agent_state = workflow.agent, state.agent_state
+    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
+    with_it, _ = agent.loss(agent_state.params, agent_state, batch, 0.0)
+    without, _ = agent.replace(value_l2=None).loss(agent_state.params, agent_state, batch, 0.0)
+    squares = sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(agent_state.params.value))
+    np.testing.assert_allclose(with_it - without, 0.5 * squares, rtol=1e-4)

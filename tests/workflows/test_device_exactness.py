@@ -17,6 +17,13 @@ from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, 
 ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
 COMBINATIONS = [(algorithm, env) for algorithm in ("ppo", "sac") for env in ENVS]
+# Of the other algorithms those options whose means and draws run over all devices.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "a2c": {"agent": {"network": {"hidden_sizes": [8], "shared": True}, "normalize_advantages": True}},
+    "impala": {"agent": {"network": {"hidden_sizes": [8]}, "normalize_advantages": True}},
+    "reinforce": {"rollout_length": 16},
+    "sac, prioritized": {"prioritized": True, "n_step": 3},
+}
 LAYOUTS = {
     "2 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
     "4 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
@@ -40,7 +47,7 @@ def _run(workflow: Workflow, state: State) -> tuple[dict[str, Any], State]:
 
 @functools.cache
 def _on_one_device(algorithm: str, env: str) -> tuple[Workflow, dict[str, Any], State]:
-    workflow = small(algorithm, env)
+    workflow = small(algorithm.partition(",")[0], env, **OPTIONS.get(algorithm, {}))
     after_rollout, state = _run(workflow, workflow.init(0))
     fresh, trained = arrays(workflow.init(0).agent_state.params), arrays(state.agent_state.params)
     assert any(abs(trained[path] - fresh[path]).max() > 10 * PARAMETER_TOLERANCE for path in fresh)
@@ -66,6 +73,11 @@ def test_layout_does_not_show(algorithm: str, env: str, layout: str) -> None:
 @pytest.mark.parametrize("layout", MORE_LAYOUTS)
 def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str) -> None:
     _check_layout(algorithm, env, MORE_LAYOUTS[layout])
+
+
+@pytest.mark.parametrize("algorithm", OPTIONS)
+def test_devices_do_not_show_in_other_algorithms(algorithm: str) -> None:
+    _check_layout(algorithm, "Pendulum-v1", LAYOUTS["2 devices"])
 
 
 @pytest.mark.parametrize("layout", ["4 devices", "2 devices, blocks of 3"])

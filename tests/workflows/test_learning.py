@@ -10,7 +10,7 @@ import pytest
 from evorl.types import PyTreeDict
 from evorl.workflows import TrainingDiverged, Workflow, execution, learning
 from evorl.workflows.learning import RunningMeans, describe_evaluation
-from tests.small_workflows import PPO_CONFIG, assert_identical, small
+from tests.small_workflows import assert_identical, small
 
 
 class Notes:
@@ -99,13 +99,16 @@ def test_the_next_iterations_run_while_rows_are_written(
 
 
 def test_schedules_end_with_the_training() -> None:
-    workflow = small("ppo", agent={**PPO_CONFIG["agent"], "clip_epsilon": 0.3, "final_clip_epsilon": 0.1})
+    workflow = small("ppo", optimizer={"name": "sgd", "learning_rate": 0.3, "final_learning_rate": 0.1})
     state = workflow.init(0)
+    params = gradients = {"w": jnp.ones(())}
+    opt_state = workflow.optimizer.init(params)
     for iterations, share in ((0, 0.0), (5, 0.25), (20, 1.0), (30, 1.0)):
         at = state.replace(iterations=state.iterations.add(iterations))
         progress = workflow.progress(at)
         np.testing.assert_allclose(progress, share, rtol=1e-6)
-        np.testing.assert_allclose(workflow.agent._clip_epsilon(progress), 0.3 - 0.2 * share, rtol=1e-6)
+        moved, _ = workflow.optimizer.apply(gradients, opt_state, params, progress)
+        np.testing.assert_allclose(moved["w"], 1.0 - (0.3 - 0.2 * share), rtol=1e-6)
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:

@@ -6,6 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.ops.sum_tree import get_weights
+from evorl.types import State
 from tests.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_identical, small
 
 
@@ -28,6 +30,57 @@ def test_the_number_of_updates_is_as_told() -> None:
     _, state = workflow.step(workflow.init(0))
     counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
     assert counts == {workflow.updates_per_iteration}
+
+
+def _num_updates(state: State) -> int:
+    counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
+    assert len(counts) == 1
+    return counts.pop()
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.25, [0, 0, 0, 1, 1, 1, 1, 2]), (1.5, [1, 3, 4, 6, 7, 9, 10, 12])])
+def test_updates_may_be_a_fraction(ratio: float, expected: list[int]) -> None:
+    workflow = small("sac", learning_starts=0, updates_per_iteration=ratio)
+    state = workflow.init(0)
+    made = []
+    for _ in expected:
+        _, state = workflow.step(state)
+        made.append(_num_updates(state))
+    assert made == expected
+
+
+def test_priorities_follow_the_errors_of_what_was_learned_from() -> None:
+    """New transitions have the greatest priority, those of an update their error, and what never was drawn keeps it."""
+    workflow = small("sac", "Pendulum-v1", prioritized=True, learning_starts=2 * NUM_ENVS, updates_per_iteration=1)
+    state = workflow.init(0)
+    _, state = workflow.step(state)
+    stored = get_weights(state.replay_state.priorities, np.arange(NUM_ENVS))
+    np.testing.assert_array_equal(stored, 1.0)
+    _, state = workflow.step(state)
+    stored = np.asarray(get_weights(state.replay_state.priorities, np.arange(2 * NUM_ENVS)))
+    changed = stored != 1.0
+    assert 1 <= changed.sum() <= workflow.batch_size
+    assert float(state.replay_state.greatest) == max(1.0, stored.max())
+    np.testing.assert_allclose(state.replay_state.priorities.total, stored.sum(), rtol=1e-6)
+
+
+def test_learning_from_transitions_over_several_steps() -> None:
+    """A batch of the whole buffer: rewards and discounts of three steps, fewer where the stored part ends."""
+    workflow = small("sac", "Pendulum-v1", n_step=3)
+    state = workflow.init(0)
+    for _ in range(5):
+        _, state = workflow.step(state)
+    batches, rows, envs = workflow._draw_batches(state, jax.random.key(0))
+    rewards = np.asarray(state.replay_state.data.rewards)
+    assert batches.rewards.shape == (workflow.most_updates, workflow.batch_size)
+    for reward, discount, row, env in zip(
+        *(np.ravel(x) for x in (batches.rewards, batches.extras.discounts, rows, envs)), strict=True
+    ):
+        steps = min(3, 5 - row)
+        expected = sum(workflow.discount**k * rewards[row + k, env] for k in range(steps))
+        np.testing.assert_allclose(reward, expected, rtol=1e-5)
+        np.testing.assert_allclose(discount, workflow.discount**steps, rtol=1e-5)
+    np.testing.assert_array_equal(batches.extras.weights, 1.0)
 
 
 def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
@@ -56,6 +109,7 @@ def test_the_oldest_make_room() -> None:
     [
         ({"replay_capacity": 7}, "replay_capacity=7 is less than one iteration collects"),
         ({"batch_size": 0}, "batch_size must be"),
+        ({"n_step": 17}, "n_step=17 is more than the 16 steps of each environment that replay_capacity=128 keeps"),
         ({"updates_per_iteration": -1}, "updates_per_iteration must be"),
         ({"batchsize": 3}, "did you mean 'batch_size'"),
         ({"critic_optimizer": {"lerning_rate": 1.0}}, "did you mean 'learning_rate'"),

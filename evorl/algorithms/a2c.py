@@ -1,0 +1,92 @@
+"""Advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783, algorithm S3), in its synchronous form.
+
+One gradient step on each short trajectory: the policy follows the advantages, the value function the returns. The
+environments that run side by side take the place of the paper's asynchronous learners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+
+from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
+from evorl.agent import AgentState
+from evorl.ops import collectives
+from evorl.ops.losses import explained_variance, policy_gradient, squared_error
+from evorl.ops.optimization import gradient_step
+from evorl.ops.schedules import linear_schedule
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict
+from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.settings import require_positive
+
+
+class A2CAgent(ActorCriticAgent):
+    """A stochastic policy and a value function.
+
+    Attributes:
+        value_coefficient: weight of the value loss.
+        entropy_coefficient: weight of the entropy bonus.
+        final_entropy_coefficient: its value at the end of training, reached linearly; ``None`` keeps it constant.
+        normalize_advantages: whether advantages are standardised over each trajectory.
+    """
+
+    value_coefficient: float = 0.5
+    entropy_coefficient: float = 0.01
+    final_entropy_coefficient: float | None = None
+    normalize_advantages: bool = False
+
+    ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}
+
+    def loss(
+        self, params: Params, agent_state: AgentState, batch: SampleBatch, progress: jax.Array
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), with an entropy bonus, of a batch ``[N, ...]``."""
+        remembered = batch.extras.policy_extras
+        policy = self.policy(agent_state, params, batch.obs)
+        policy_loss = policy_gradient(policy.log_prob(remembered.raw_action), remembered.advantages).mean()
+        value_loss = squared_error(self.values(agent_state, params, batch.obs), remembered.targets).mean()
+        entropy = policy.entropy().mean()
+        entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
+        loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
+        return loss, PyTreeDict(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
+
+
+class A2CWorkflow(OnPolicyWorkflow):
+    """A2C: one gradient step on each trajectory.
+
+    Attributes:
+        gae_lambda: how far advantages look ahead before they trust the value function; 1 for the paper's returns.
+    """
+
+    agent: A2CAgent
+    gae_lambda: float = 1.0
+
+    ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length")
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """One step on a trajectory with its advantages; the loss sees the statistics that acted."""
+        batch = self.agent.with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
+        if self.agent.normalize_advantages:
+            batch = with_standardized_advantages(batch)
+        params, opt_state, metrics = gradient_step(
+            self.agent.loss,
+            self.optimizer,
+            agent_state.params,
+            opt_state,
+            agent_state,
+            batch.flatten(),
+            progress,
+            progress=progress,
+        )
+        remembered = batch.extras.policy_extras
+        values, targets = collectives.gather_rows((remembered.old_values, remembered.targets), axis=1)
+        metrics.explained_variance = explained_variance(values, targets)
+        return agent_state.replace(params=params), opt_state, metrics

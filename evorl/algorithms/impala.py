@@ -1,0 +1,137 @@
+"""IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561): an actor-critic that corrects for old policies.
+
+Each trajectory is learned from in several gradient steps. From the second on the policy is no longer the one that
+acted; V-trace weighs what happened by the clipped ratio of the two. (In the paper it is old because actors and learner
+run apart.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.actor_critic import ActorCriticAgent
+from evorl.agent import AgentState
+from evorl.ops import collectives
+from evorl.ops.losses import explained_variance, policy_gradient, squared_error
+from evorl.ops.optimization import gradient_step, scan_minibatches, standardize
+from evorl.ops.returns import vtrace
+from evorl.ops.schedules import linear_schedule
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict
+from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.settings import require_positive
+
+
+class IMPALAAgent(ActorCriticAgent):
+    """A stochastic policy and a value function.
+
+    Attributes:
+        vtrace_lambda: how far targets look ahead before they trust the value function (the remark to eq. 1).
+        clip_rho: bound of the ratios in the temporal differences: which policy's value is learned.
+        clip_c: bound of the ratios that carry later differences back: how fast.
+        clip_policy_rho: bound of the ratios in the policy gradient.
+        value_coefficient: weight of the value loss.
+        entropy_coefficient: weight of the entropy bonus.
+        final_entropy_coefficient: its value at the end of training, reached linearly; ``None`` keeps it constant.
+        normalize_advantages: whether advantages are standardised in each minibatch.
+    """
+
+    vtrace_lambda: float = 1.0
+    clip_rho: float = 1.0
+    clip_c: float = 1.0
+    clip_policy_rho: float = 1.0
+    value_coefficient: float = 0.5
+    entropy_coefficient: float = 0.01
+    final_entropy_coefficient: float | None = None
+    normalize_advantages: bool = False
+
+    ranges: ClassVar[Mapping[str, str]] = {
+        "vtrace_lambda": "[0, 1]",
+        "clip_rho": "(0, inf)",
+        "clip_c": "(0, inf)",
+        "clip_policy_rho": "(0, inf)",
+        "value_coefficient": "[0, inf)",
+    }
+
+    def loss(
+        self,
+        params: Params,
+        agent_state: AgentState,
+        batch: SampleBatch,
+        discount: jax.Array | float,
+        progress: jax.Array,
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Policy gradient, value error and entropy bonus (section 4.2) of whole trajectories ``[T, B]``."""
+        policy = self.policy(agent_state, params, batch.obs)
+        log_prob = policy.log_prob(batch.extras.policy_extras.raw_action)
+        values = self.values(agent_state, params, batch.obs)
+        targets = vtrace(
+            batch.rewards,
+            jax.lax.stop_gradient(values),
+            jax.lax.stop_gradient(self.values(agent_state, params, batch.next_obs)),
+            batch.extras.env_extras.termination,
+            batch.dones,
+            jax.lax.stop_gradient(log_prob) - batch.extras.policy_extras.log_prob,
+            discount,
+            self.vtrace_lambda,
+            self.clip_rho,
+            self.clip_c,
+            self.clip_policy_rho,
+        )
+        advantages = standardize(targets.advantages) if self.normalize_advantages else targets.advantages
+        policy_loss = policy_gradient(log_prob, advantages).mean()
+        value_loss = squared_error(values, targets.value_targets).mean()
+        entropy = policy.entropy().mean()
+        entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
+        loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
+        return loss, PyTreeDict(
+            policy_loss=policy_loss,
+            value_loss=value_loss,
+            entropy=entropy,
+            explained_variance=explained_variance(values, targets.value_targets),
+        )
+
+
+class IMPALAWorkflow(OnPolicyWorkflow):
+    """IMPALA: several passes over each trajectory, in minibatches of environments.
+
+    Attributes:
+        num_epochs: passes over each trajectory.
+        num_minibatches: parts of each pass, each with the whole trajectories of some of the environments.
+    """
+
+    agent: IMPALAAgent
+    num_epochs: int = 1
+    num_minibatches: int = 1
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        if self.env.num_envs % self.num_minibatches:
+            raise ValueError(
+                f"num_envs={self.env.num_envs} trajectories cannot be cut into num_minibatches={self.num_minibatches} "
+                f"equal parts: choose a divisor of {self.env.num_envs}."
+            )
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Epochs of minibatches of whole trajectories; the loss sees the statistics that acted."""
+        by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), collectives.gather_rows(trajectory, axis=1))
+
+        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+            params, opt_state = carry
+            trajectories = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
+            given = (agent_state, trajectories, self.discount, progress)
+            params, opt_state, losses = gradient_step(
+                self.agent.loss, self.optimizer, params, opt_state, *given, progress=progress
+            )
+            return (params, opt_state), losses
+
+        (params, opt_state), losses = scan_minibatches(
+            one_minibatch, (agent_state.params, opt_state), by_env, key, self.num_epochs, self.num_minibatches
+        )
+        return agent_state.replace(params=params), opt_state, jax.tree.map(jnp.mean, losses)

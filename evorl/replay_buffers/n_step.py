@@ -1,0 +1,55 @@
+"""Transitions over several steps, put together when they are drawn: what is stored are single steps."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.replay_buffers.ring import ReplayState, take
+from evorl.sample_batch import SampleBatch
+
+
+def take_n_step(
+    state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int, discount: jax.Array | float
+) -> SampleBatch:
+    """The n-step transitions that start at ``(rows, envs)`` (Sutton & Barto 2018, section 7.1).
+
+    A transition is shorter where the episode, or what is stored so far, ends. Each stored step starts exactly one, so
+    that an episode gives as many as it has steps.
+
+    Args:
+        state: a ring of ``SampleBatch`` with ``dones`` and ``extras.termination``.
+        rows: ``[...]``, filled rows of the ring.
+        envs: ``[...]``, global numbers of the environments.
+        num_envs: number of environments over all devices.
+        num_steps: the most rewards in one transition, n.
+        discount: of each step.
+
+    Returns:
+        ``obs``, ``actions`` and ``extras`` of the first step; ``rewards``, the discounted sum of the transition's;
+        ``next_obs`` of its last step; and in ``extras`` ``num_rewards``, int32, and ``discounts``: the discount over
+        all its steps, 0 if it ends in a termination. All ``[..., ...]``.
+    """
+    if num_steps == 1:
+        batch = take(state.data, rows, envs, num_envs)
+        discounts = discount * (1.0 - batch.extras.termination.astype(jnp.float32))
+        one = jnp.ones(rows.shape, jnp.int32)
+        return batch.replace(dones=None, extras=batch.extras | {"num_rewards": one, "discounts": discounts})
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    first = take(state.data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
+    steps = jnp.arange(num_steps)
+    window_rows = (rows[..., None] + steps) % num_rows
+    window_envs = jnp.broadcast_to(envs[..., None], window_rows.shape)
+    rewards, dones = take((state.data.rewards, state.data.dones), window_rows, window_envs, num_envs)
+    stored = (state.cursor - 1 - rows) % num_rows + 1  # steps from this one to the newest
+    ended_before = jnp.cumsum(dones.astype(jnp.int32), axis=-1) - dones.astype(jnp.int32)
+    is_in = (ended_before == 0) & (steps < stored[..., None])
+    num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)
+    last_rows = (rows + num_rewards - 1) % num_rows
+    next_obs, termination = take((state.data.next_obs, state.data.extras.termination), last_rows, envs, num_envs)
+    discounts = discount**num_rewards * (1.0 - termination.astype(jnp.float32))
+    return first.replace(
+        rewards=jnp.where(is_in, rewards * discount**steps, 0.0).sum(axis=-1),
+        next_obs=next_obs,
+        extras=first.extras | {"num_rewards": num_rewards, "discounts": discounts},
+    )

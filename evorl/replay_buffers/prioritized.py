@@ -1,0 +1,90 @@
+"""Prioritized replay (Schaul et al. 2016, https://arxiv.org/abs/1511.05952): what surprised is drawn more often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.random import as_typed_key
+from evorl.ops.sum_tree import SumTree, find, get_weights, init_sum_tree, set_weights
+from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, init_ring, rows_to_write
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.types import Key
+
+_LEAST = 1e-6  # added to every error, so that all transitions are drawn now and then
+
+
+class PrioritizedReplayState(ReplayState):
+    """The contents of a ring and how likely each transition is drawn.
+
+    Attributes:
+        priorities: of transition ``row * B + env``, raised to the exponent; the same on every device of a mesh.
+        greatest: the greatest of all that were ever given: those of new transitions.
+    """
+
+    priorities: SumTree
+    greatest: jax.Array
+
+
+class PrioritizedReplayBuffer(UniformReplayBuffer):
+    """A ring of the latest transitions, drawn with replacement in proportion to ``priority ** exponent`` (eq. 1).
+
+    Attributes:
+        exponent: how much priorities count: 0 draws uniformly.
+    """
+
+    exponent: float = 0.6
+
+    def init(self, sample_spec: Any) -> PrioritizedReplayState:
+        """An empty buffer for transitions like ``sample_spec``: one transition of one environment, no leading axes."""
+        ring = init_ring(self.num_rows, self.num_envs, sample_spec)
+        return PrioritizedReplayState(
+            data=ring.data,
+            cursor=ring.cursor,
+            size=ring.size,
+            priorities=init_sum_tree(self.num_rows * self.num_envs),
+            greatest=jnp.ones(()),
+        )
+
+    def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
+        """The buffer with ``batch`` added, leaves ``[T, B, ...]``; new transitions have the greatest priority."""
+        rows, _ = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
+        indices = rows[:, None] * self.num_envs + jnp.arange(self.num_envs, dtype=jnp.int32)
+        indices = jnp.where(rows[:, None] == DROPPED, DROPPED, indices).reshape(-1)
+        priorities = set_weights(state.priorities, indices, state.greatest)
+        return add_rows(state, batch, mask).replace(priorities=priorities)
+
+    def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
+        """``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, in proportion to their priorities."""
+        index = find(state.priorities, jax.random.uniform(as_typed_key(key), (num,)))
+        return index // self.num_envs, index % self.num_envs
+
+    def importance_weights(
+        self, state: PrioritizedReplayState, rows: jax.Array, envs: jax.Array, exponent: jax.Array | float
+    ) -> jax.Array:
+        """``(1 / (N P(i))) ** exponent`` of drawn transitions (section 3.4), of the shape of ``rows``.
+
+        The paper divides them by the greatest of a batch: that is left to the caller, who knows the batches.
+        """
+        probability = get_weights(state.priorities, rows * self.num_envs + envs) / state.priorities.total
+        return (self.num_transitions(state) * probability) ** -exponent
+
+    def set_priorities(
+        self,
+        state: PrioritizedReplayState,
+        rows: jax.Array,
+        envs: jax.Array,
+        errors: jax.Array,
+        mask: jax.Array | bool = True,
+    ) -> PrioritizedReplayState:
+        """The buffer with the priorities of drawn transitions set to ``|errors|``, where ``mask`` says so.
+
+        All arguments are the same on every device of a mesh, and of one shape.
+        """
+        raised = (jnp.abs(errors) + _LEAST) ** self.exponent
+        indices = jnp.where(mask, rows * self.num_envs + envs, DROPPED)
+        greatest = jnp.maximum(state.greatest, jnp.where(mask, raised, 0.0).max())
+        priorities = set_weights(state.priorities, indices.reshape(-1), raised.reshape(-1))
+        return state.replace(priorities=priorities, greatest=greatest)

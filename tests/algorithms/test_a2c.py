@@ -1,0 +1,77 @@
+"""A2C learns what can be known in closed form."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.algorithms.a2c import A2CWorkflow
+from evorl.ops.optimization import Optimizer
+from tests.every_probe import (
+    ACTION_NAMES,
+    KINDS,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    train_on_every_probe,
+)
+from tests.small_workflows import small
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    return train_on_every_probe(
+        A2CWorkflow,
+        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        KINDS[request.param],
+        num_envs=64,
+        rollout_length=8,
+        gae_lambda=0.95,
+        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
+        total_timesteps=512 * 4000,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_values_are_known(agent, agent_state, name, continuous)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+def test_its_loss_is_the_papers() -> None:
+    """With one transition by hand: ``-log pi A + c_v (V - G)^2 - c_e H``, and the gradient of the surrogate."""
+    agent_config = {"network": {"hidden_sizes": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
+    workflow = small("a2c", agent=agent_config)
+    state = workflow.init(0)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    agent, agent_state = workflow.agent, state.agent_state
+    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()[:5]
+    loss, losses = agent.loss(agent_state.params, agent_state, batch, 0.0)
+    remembered = batch.extras.policy_extras
+    policy = agent.policy(agent_state, agent_state.params, batch.obs)
+    values = agent.values(agent_state, agent_state.params, batch.obs)
+    expected = [
+        -float(policy.log_prob(remembered.raw_action)[i] * remembered.advantages[i])
+        + 0.25 * float(values[i] - remembered.targets[i]) ** 2
+        - 0.1 * float(policy.entropy()[i])
+        for i in range(5)
+    ]
+    np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-5)
+    assert set(losses) == {"policy_loss", "value_loss", "entropy"}
+
+
+def test_the_entropy_bonus_follows_its_schedule() -> None:
+    workflow = small("a2c", agent={"network": {"hidden_sizes": [4]}, "final_entropy_coefficient": 0.0})
+    state = workflow.init(0)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    agent, agent_state = workflow.agent, state.agent_state
+    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
+    (first, losses), (last, _) = (agent.loss(agent_state.params, agent_state, batch, p) for p in (0.0, 1.0))
+    np.testing.assert_allclose(last - first, 0.01 * losses.entropy, rtol=1e-4)

@@ -1,0 +1,22 @@
+"""Every algorithm for discrete actions solves CartPole by its shipped config, in the steps that this gives it."""
+
+from __future__ import annotations
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from evorl.cli import build_workflow, config_folder
+
+# Three seeds each: the mean evaluation return that is asked.
+ASKED = {"a2c": 475.0, "impala": 475.0, "ppo": 475.0, "reinforce": 400.0}
+
+
+@pytest.mark.parametrize("agent", ASKED)
+def test_cartpole_is_solved(agent: str) -> None:
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("config", [f"agent={agent}", "env=cartpole", "num_seeds=3", "devices=1", "eval_interval=0"])
+    workflow = build_workflow(config)
+    assert workflow.total_timesteps <= 500_000
+    metrics = workflow.evaluate(workflow.learn())
+    assert metrics.episode_return.shape == (3,)
+    assert float(metrics.episode_return.mean()) >= ASKED[agent]

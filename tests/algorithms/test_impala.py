@@ -1,0 +1,72 @@
+"""IMPALA learns what can be known in closed form, also from trajectories of older policies."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.algorithms.impala import IMPALAWorkflow
+from evorl.ops.optimization import Optimizer
+from evorl.ops.returns import gae
+from tests.every_probe import (
+    ACTION_NAMES,
+    KINDS,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    train_on_every_probe,
+)
+from tests.small_workflows import small
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    return train_on_every_probe(
+        IMPALAWorkflow,
+        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        KINDS[request.param],
+        num_envs=64,
+        rollout_length=16,
+        num_epochs=2,
+        num_minibatches=4,
+        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
+        total_timesteps=1024 * 600,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_values_are_known(agent, agent_state, name, continuous)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
+    """Before the first update, with observations that are normalised: losses from GAE's advantages and targets."""
+    agent_config = {"network": {"hidden_sizes": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
+    workflow = small("impala", "Pendulum-v1", agent=agent_config)
+    state = workflow.init(0)
+    for _ in range(2):
+        _, state = workflow.step(state)
+    assert float(state.agent_state.obs_preprocessor_state.count) > 0
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    assert float(trajectory.dones.sum()) > 0  # time limits among them
+    agent, agent_state, params = workflow.agent, state.agent_state, state.agent_state.params
+    _, losses = jax.jit(lambda t: agent.loss(params, agent_state, t, 0.95, 0.0))(trajectory)
+    values, next_values = (agent.values(agent_state, params, obs) for obs in (trajectory.obs, trajectory.next_obs))
+    termination = trajectory.extras.env_extras.termination
+    advantages, targets = gae(trajectory.rewards, values, next_values, termination, trajectory.dones, 0.95, 0.9)
+    log_prob = agent.policy(agent_state, params, trajectory.obs).log_prob(trajectory.extras.policy_extras.raw_action)
+    np.testing.assert_allclose(losses.policy_loss, -(log_prob * advantages).mean(), rtol=1e-4)
+    np.testing.assert_allclose(losses.value_loss, np.square(values - targets).mean(), rtol=1e-4)
+
+
+def test_trajectories_that_cannot_be_cut_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"num_envs=8 trajectories cannot be cut into num_minibatches=3 equal parts"):
+        small("impala", num_minibatches=3)

@@ -1,0 +1,115 @@
+"""REINFORCE learns what can be known in closed form, from sampled returns alone."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.reinforce import ReinforceAgent, ReinforceWorkflow
+from evorl.ops.optimization import Optimizer
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import (
+    ACTION_NAMES,
+    KINDS,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    every_probe,
+    train_on_every_probe,
+)
+from tests.small_workflows import small
+
+TRAINING = {
+    "num_envs": 32,
+    "rollout_length": 16,
+    "optimizer": Optimizer(learning_rate=5e-3, final_learning_rate=0.0),
+}
+SETTINGS = {"network": {"hidden_sizes": [64, 64]}, "value_coefficient": 1.0}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    return train_on_every_probe(
+        ReinforceWorkflow, SETTINGS, KINDS[request.param], total_timesteps=512 * 4000, **TRAINING
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_values_are_known(agent, agent_state, name, continuous)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_actions_are_found_without_a_baseline(kind: str) -> None:
+    settings = {"network": {"hidden_sizes": [64, 64]}, "baseline": False}
+    continuous, agent, agent_state = train_on_every_probe(
+        ReinforceWorkflow,
+        settings,
+        KINDS[kind],
+        num_envs=64,
+        rollout_length=16,
+        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
+        total_timesteps=1024 * 2500,
+    )
+    assert set(agent_state.params) == {"policy"}
+    for name in ACTION_NAMES:
+        assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+def _agent(**settings: object) -> ReinforceAgent:
+    return agent_from_config(ReinforceAgent, {"network": {"hidden_sizes": [4]}, **settings}, every_probe(False, 1))
+
+
+def test_returns_are_those_of_ended_episodes() -> None:
+    """One environment: an episode of two steps ends, one of two is cut by the clock, one goes on."""
+    agent = _agent(normalize_advantages=False)
+    space = every_probe(False, 1)
+    state = agent.init(space.obs_space, space.action_space, jax.random.key(0))
+    obs = jax.random.normal(jax.random.key(1), (6, 1, *space.obs_space.shape))
+    next_obs = jax.random.normal(jax.random.key(2), obs.shape)
+    column = lambda *numbers: jnp.array(numbers, jnp.float32)[:, None]  # noqa: E731
+    trajectory = SampleBatch(
+        obs=obs,
+        rewards=column(1, 2, 3, 4, 5, 6),
+        next_obs=next_obs,
+        dones=column(0, 1, 0, 1, 0, 0),
+        extras=PyTreeDict(
+            env_extras=PyTreeDict(termination=column(0, 1, 0, 0, 0, 0)), policy_extras=PyTreeDict(raw_action=obs)
+        ),
+    )
+    remembered = agent.with_returns(state, trajectory, 0.5).extras.policy_extras
+    after = float(agent.values(state, state.params, next_obs)[3, 0])
+    cut = 4 + 0.5 * after
+    np.testing.assert_allclose(remembered.targets[:4, 0], [2, 2, 3 + 0.5 * cut, cut], rtol=1e-5)
+    np.testing.assert_allclose(remembered.weights[:, 0], [1.5, 1.5, 1.5, 1.5, 0, 0])
+    values = agent.values(state, state.params, obs)
+    np.testing.assert_allclose(remembered.advantages, remembered.targets - values, rtol=1e-5)
+
+
+def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
+    """Its episodes of 10 steps go on after the first 8."""
+    workflow = small("reinforce", rollout_length=8)
+    state = workflow.init(0)
+    _, after = workflow.step(state)
+    jax.tree.map(np.testing.assert_array_equal, after.agent_state.params, state.agent_state.params)
+    _, later = workflow.step(after)
+    assert not np.array_equal(
+        later.agent_state.params.policy["params"]["head"]["kernel"],
+        after.agent_state.params.policy["params"]["head"]["kernel"],
+    )
+
+
+def test_baseline_is_true_or_false() -> None:
+    with pytest.raises(ValueError, match=r"agent\.baseline must be true or false, got 'yes'"):
+        _agent(baseline="yes")

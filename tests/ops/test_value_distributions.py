@@ -1,0 +1,82 @@
+"""Distributions of returns against small numbers by hand and slow references."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ops.value_distributions import (
+    categorical_projection,
+    quantile_huber,
+    quantile_midpoints,
+    without_greatest,
+)
+
+SUPPORT = jnp.linspace(-1.0, 1.0, 5)
+
+
+def test_mass_is_shared_by_the_neighbours() -> None:
+    atoms = jnp.array([[-0.75, 0.5, 0.1], [-9.0, 9.0, 0.0]])
+    probs = jnp.array([[0.4, 0.4, 0.2], [0.25, 0.5, 0.25]])
+    projected = categorical_projection(atoms, probs, SUPPORT)
+    expected = [[0.2, 0.2, 0.2 * 0.8, 0.2 * 0.2 + 0.4, 0.0], [0.25, 0.0, 0.25, 0.0, 0.5]]
+    np.testing.assert_allclose(projected, expected, atol=1e-6)
+
+
+def test_projection_is_that_of_the_papers_algorithm() -> None:
+    """Algorithm 1 of Bellemare et al., with its floors and ceilings."""
+    key = jax.random.split(jax.random.key(0), 3)
+    probs = jax.nn.softmax(jax.random.normal(key[0], (20, 5)))
+    rewards, discounts = jax.random.normal(key[1], (20,)), 0.9 * jax.random.bernoulli(key[2], 0.7, (20,))
+    atoms = rewards[:, None] + discounts[:, None] * SUPPORT
+    expected = np.zeros((20, 5))
+    for row in range(20):
+        for atom, prob in zip(np.asarray(atoms[row]), np.asarray(probs[row]), strict=True):
+            place = (np.clip(atom, -1.0, 1.0) + 1.0) / 0.5
+            low, high = int(np.floor(place)), int(np.ceil(place))
+            expected[row, low] += prob * (high - place if high > low else 1.0)
+            expected[row, high] += prob * (place - low)
+    projected = categorical_projection(atoms, probs, SUPPORT)
+    np.testing.assert_allclose(projected, expected, atol=1e-5)
+    np.testing.assert_allclose(projected.sum(axis=-1), 1.0, atol=1e-6)
+    inside = (jnp.abs(atoms) <= 1.0).all(axis=-1)
+    np.testing.assert_allclose((projected @ SUPPORT)[inside], (probs * atoms).sum(axis=-1)[inside], atol=1e-5)
+
+
+def test_quantile_huber_by_hand() -> None:
+    """Two quantiles (fractions 1/4 and 3/4), two targets."""
+    quantiles, targets = jnp.array([0.0, 1.0]), jnp.array([0.5, 3.0])
+    # errors of quantile 0: 0.5, 3.0; of quantile 1: -0.5, 2.0
+    expected = 0.25 * (0.125 + 2.5) / 2 + (0.25 * 0.125 + 0.75 * 1.5) / 2
+    np.testing.assert_allclose(quantile_huber(quantiles, targets), expected, rtol=1e-6)
+    # with delta = 2: huber(3) = 4, others quadratic but for their division
+    expected = (0.25 * (0.125 + 4.0) / 2 + (0.25 * 0.125 + 0.75 * 2.0) / 2) / 2
+    np.testing.assert_allclose(quantile_huber(quantiles, targets, 2.0), expected, rtol=1e-6)
+
+
+def test_its_minimum_are_the_quantiles() -> None:
+    """With a small delta gradient descent finds those of the samples."""
+    samples = jax.random.normal(jax.random.key(0), (1001,))
+
+    @jax.jit
+    def descend(quantiles: jax.Array) -> jax.Array:
+        gradient = jax.grad(lambda q: quantile_huber(q, samples, 0.01))
+        return jax.lax.fori_loop(0, 3000, lambda _, q: q - 0.01 * gradient(q), quantiles)
+
+    expected = np.quantile(np.asarray(samples), np.asarray(quantile_midpoints(5)))
+    np.testing.assert_allclose(descend(jnp.zeros(5)), expected, atol=0.02)
+
+
+def test_targets_get_no_gradient() -> None:
+    gradient = jax.grad(lambda targets: quantile_huber(jnp.zeros(3), targets))(jnp.ones(4))
+    np.testing.assert_array_equal(gradient, 0.0)
+
+
+def test_the_greatest_atoms_are_dropped_from_the_pool() -> None:
+    atoms = jnp.array([[[1.0, 5.0, 3.0]], [[4.0, 0.0, 2.0]]])  # [K, B, N]
+    np.testing.assert_array_equal(without_greatest(atoms, 2), [[0.0, 1.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(without_greatest(atoms, 0), [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
+    with pytest.raises(ValueError, match="6 of 6 atoms cannot be dropped"):
+        without_greatest(atoms, 6)

@@ -1,0 +1,106 @@
+"""Prioritized replay: the probability of each draw, its weight, and what sets priorities."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.sum_tree import get_weights
+from evorl.replay_buffers import PrioritizedReplayBuffer, PrioritizedReplayState
+
+BUFFER = PrioritizedReplayBuffer(capacity=24, num_envs=4, exponent=0.5)  # 6 rows
+SPEC = {"id": jax.ShapeDtypeStruct((), jnp.int32)}
+
+
+def _filled(num_rows: int) -> PrioritizedReplayState:
+    ids = jnp.arange(num_rows * 4, dtype=jnp.int32).reshape(num_rows, 4)
+    return BUFFER.add(BUFFER.init(SPEC), {"id": ids})
+
+
+def _with_errors(state: PrioritizedReplayState, errors: jax.Array) -> PrioritizedReplayState:
+    index = jnp.arange(errors.shape[0])
+    return BUFFER.set_priorities(state, index // 4, index % 4, errors)
+
+
+def test_draws_are_in_proportion_to_raised_priorities() -> None:
+    errors = jnp.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0])
+    state = _with_errors(_filled(2), errors)
+    draws = 40_000
+    rows, envs = jax.jit(lambda s, k: BUFFER.draw_indices(s, k, draws))(state, jax.random.key(0))
+    counts = np.bincount(rows * 4 + envs, minlength=8)
+    shares = np.asarray((jnp.abs(errors) + 1e-6) ** 0.5)
+    expected = draws * shares / shares.sum()
+    assert counts[0] < 30  # an error of zero is drawn now and then
+    chi_square = (np.square(counts - expected) / expected)[1:].sum()
+    assert chi_square < 22.5  # 6 degrees of freedom, p = 0.001
+
+
+def test_importance_weights_undo_the_preference() -> None:
+    state = _with_errors(_filled(2), jnp.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0]))
+    rows, envs = BUFFER.draw_indices(state, jax.random.key(0), 40_000)
+    weights = BUFFER.importance_weights(state, rows, envs, 1.0)
+    drawn = np.asarray(rows * 4 + envs)
+    for value in range(1, 8):  # each value counts as if it were drawn with probability 1/8
+        np.testing.assert_allclose(weights[drawn == value].sum() / 40_000, 1 / 8, rtol=0.1)
+    np.testing.assert_array_equal(BUFFER.importance_weights(state, rows, envs, 0.0), 1.0)
+
+
+def test_new_transitions_have_the_greatest_priority_there_was() -> None:
+    state = _with_errors(_filled(1), jnp.array([0.25, 9.0, 1.0, 0.0]))
+    state = BUFFER.add(state, {"id": jnp.zeros((2, 4), jnp.int32)})
+    np.testing.assert_allclose(get_weights(state.priorities, jnp.arange(4, 12)), 3.0)
+    later = BUFFER.set_priorities(state, jnp.array([0]), jnp.array([1]), jnp.array([0.01]))
+    later = BUFFER.add(later, {"id": jnp.zeros((1, 4), jnp.int32)})
+    np.testing.assert_allclose(get_weights(later.priorities, jnp.arange(12, 16)), 3.0)
+
+
+def test_overwritten_transitions_lose_their_priority() -> None:
+    state = _with_errors(_filled(6), jnp.full(24, 25.0))
+    state = BUFFER.set_priorities(state, jnp.array([0]), jnp.array([2]), jnp.array([0.0]))
+    state = BUFFER.add(state, {"id": jnp.zeros((1, 4), jnp.int32)})
+    np.testing.assert_allclose(get_weights(state.priorities, jnp.arange(4)), 5.0, rtol=1e-5)
+
+
+def test_masked_rows_and_errors_change_nothing() -> None:
+    state = _filled(2)
+    same = BUFFER.add(state, {"id": jnp.zeros((2, 4), jnp.int32)}, jnp.array([False, False]))
+    jax.tree.map(np.testing.assert_array_equal, same, state)
+    same = BUFFER.set_priorities(state, jnp.array([0, 1]), jnp.array([0, 1]), jnp.array([7.0, 7.0]), jnp.array(False))
+    jax.tree.map(np.testing.assert_array_equal, same, state)
+
+
+def test_only_what_is_stored_is_drawn() -> None:
+    rows, _ = BUFFER.draw_indices(_filled(3), jax.random.key(1), 1000)
+    assert int(rows.max()) == 2
+
+
+def test_its_exponent_is_data() -> None:
+    assert jax.tree.leaves(BUFFER) == [0.5]
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_draws_do_not_depend_on_the_number_of_devices(devices: int) -> None:
+    mesh = jax.make_mesh(
+        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    state = _with_errors(_filled(6), jnp.arange(24.0))
+    spec = jax.tree.map(lambda _: PartitionSpec(), state).replace(data={"id": PartitionSpec(None, DATA_AXIS)})
+
+    def add_and_draw(state: PrioritizedReplayState, batch: dict, key: jax.Array) -> tuple:
+        state = BUFFER.add(state, batch)
+        return BUFFER.sample(state, key, 50), state.priorities
+
+    batch, key = {"id": jnp.full((1, 4), 99, jnp.int32)}, jax.random.key(5)
+    sharded = jax.shard_map(
+        add_and_draw,
+        mesh=mesh,
+        in_specs=(spec, {"id": PartitionSpec(None, DATA_AXIS)}, PartitionSpec()),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    expected = add_and_draw(state, batch, key)
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(state, batch, key), expected)

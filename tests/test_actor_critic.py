@@ -1,0 +1,97 @@
+"""The actor-critic that on-policy algorithms share: separate and shared networks, advantages, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
+from evorl.agent import AgentState
+from evorl.algorithms.ppo import PPOAgent
+from evorl.envs import create_env
+from evorl.ops.returns import gae
+from evorl.sample_batch import SampleBatch
+from evorl.workflows.building import agent_from_config
+from tests.small_workflows import small
+
+OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
+
+
+def _agent(**network: Any) -> tuple[ActorCriticAgent, AgentState]:
+    env = create_env("CartPole-v1", parallel=2)
+    agent = agent_from_config(PPOAgent, {"network": {"hidden_sizes": [8], **network}}, env)
+    return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
+
+
+def test_networks_of_their_own_do_not_touch_each_other() -> None:
+    agent, state = _agent()
+    assert set(state.params) == {"policy", "value"}
+    gradient = jax.grad(lambda params: agent.values(state, params, OBS).sum())(state.params)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(gradient.policy))
+    assert any(leaf.any() for leaf in jax.tree.leaves(gradient.value))
+
+
+def test_heads_on_a_shared_network_both_teach_it() -> None:
+    agent, state = _agent(shared=True)
+    assert set(state.params) == {"policy", "shared", "value"}
+    for output in (agent.values, lambda *given: agent.policy(*given).log_probs[..., 0]):
+        gradient = jax.grad(lambda params, output=output: output(state, params, OBS).sum())(state.params)
+        assert any(leaf.any() for leaf in jax.tree.leaves(gradient.shared))
+    sizes = [sum(leaf.size for leaf in jax.tree.leaves(state.params[name])) for name in ("shared", "policy", "value")]
+    assert sizes == [4 * 8 + 8, 8 * 2 + 2, 8 + 1]
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce"])
+def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
+    workflow = small(algorithm, agent={"network": {"hidden_sizes": [8], "shared": True}})
+    first = workflow.init(0)
+    _, state = workflow.step(workflow.step(first)[1])
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
+    assert all(any(jax.tree.leaves(moved[name])) for name in ("shared", "policy", "value"))
+
+
+def test_a_shared_network_reads_one_observation() -> None:
+    env = create_env("CartPole-v1", parallel=2)
+    config = {"network": {"shared": True}, "policy_obs_key": "a", "value_obs_key": "a"}
+    with pytest.raises(ValueError, match="one array, it has no entry 'a'"):
+        agent_from_config(PPOAgent, config, env)
+    with pytest.raises(ValueError, match=r"network\.shared must be true or false, got 1"):
+        agent_from_config(PPOAgent, {"network": {"shared": 1}}, env)
+
+
+def test_advantages_are_gae_with_the_values_at_collection() -> None:
+    workflow = small("a2c", "Pendulum-v1", agent={"network": {"hidden_sizes": [8]}, "normalize_obs": True})
+    _, state = workflow.step(workflow.init(0))
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    agent, agent_state = workflow.agent, state.agent_state
+    batch = agent.with_advantages(agent_state, trajectory, 0.9, 0.8)
+    values, next_values = (
+        agent.values(agent_state, agent_state.params, obs) for obs in (trajectory.obs, trajectory.next_obs)
+    )
+    termination = trajectory.extras.env_extras.termination
+    advantages, targets = gae(trajectory.rewards, values, next_values, termination, trajectory.dones, 0.9, 0.8)
+    remembered = batch.extras.policy_extras
+    np.testing.assert_allclose(remembered.advantages, advantages, rtol=1e-5)
+    np.testing.assert_allclose(remembered.targets, targets, rtol=1e-5)
+    np.testing.assert_allclose(remembered.old_values, values, rtol=1e-5)
+    standard = with_standardized_advantages(batch).extras.policy_extras
+    np.testing.assert_allclose([standard.advantages.mean(), standard.advantages.std()], [0.0, 1.0], atol=1e-4)
+    np.testing.assert_array_equal(standard.targets, remembered.targets)
+
+
+def test_actions_and_log_probabilities_are_those_of_the_policy() -> None:
+    env = create_env("Pendulum-v1", parallel=2)
+    agent = agent_from_config(PPOAgent, {"network": {"hidden_sizes": [8]}}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    obs = jnp.ones((5, 3))
+    actions, remembered = agent.compute_actions(state, SampleBatch(obs=obs), jax.random.key(1))
+    policy = agent.policy(state, state.params, obs)
+    np.testing.assert_allclose(remembered.log_prob, policy.log_prob(remembered.raw_action), rtol=1e-5)
+    np.testing.assert_allclose(actions, np.tanh(remembered.raw_action), rtol=1e-5)
+    np.testing.assert_allclose(
+        agent.evaluate_actions(state, SampleBatch(obs=obs), jax.random.key(1))[0], np.tanh(policy.loc), rtol=1e-5
+    )
