@@ -86,6 +86,27 @@ TASKS = {
             within_timesteps=500_000,
         ),
         LearningTask(
+            "dqn_cartpole",
+            "DQN, CartPole-v1 (gymnax)",
+            ("agent=dqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            threshold=475,
+            within_timesteps=200_000,
+        ),
+        LearningTask(
+            "dqn_acrobot",
+            "DQN, Acrobot-v1 (gymnax)",
+            ("agent=dqn", "env=acrobot", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            threshold=-100,
+            within_timesteps=200_000,
+        ),
+        LearningTask(
+            "rainbow_cartpole",
+            "Rainbow, CartPole-v1 (gymnax)",
+            ("agent=rainbow", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            threshold=475,
+            within_timesteps=200_000,
+        ),
+        LearningTask(
             "sac_pendulum",
             "SAC, Pendulum-v1 (gymnax)",
             ("agent=sac", "env=pendulum", "num_seeds=3", "total_timesteps=30000", "eval_episodes=20"),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.algorithms.a2c import A2CWorkflow
+from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
@@ -38,6 +39,7 @@ SAC_CONFIG = {
 ONE_STEP_CONFIG = {**_SHARED, "rollout_length": 8, "total_timesteps": 64 * 20}
 _CONFIGS = {
     "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
+    "dqn": (DQNWorkflow, SAC_CONFIG),
     "impala": (IMPALAWorkflow, PPO_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),

@@ -25,6 +25,13 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     return (1.0 - epsilon) * greedy + epsilon / q_values.shape[-1]
 
 
+def epsilon_greedy(key: Key, q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
+    """Actions drawn by ``epsilon_greedy_probabilities``, int32 ``[...]`` for values ``[..., A]``."""
+    probabilities = epsilon_greedy_probabilities(q_values, epsilon)
+    noise = draw(jax.random.gumbel, key, q_values.shape)
+    return jnp.argmax(jnp.log(probabilities) + noise, axis=-1).astype(jnp.int32)
+
+
 def add_gaussian_noise(
     key: Key,
     actions: jax.Array,

@@ -5,10 +5,13 @@ Everything works on traced values, so that a schedule's ends are hyper-parameter
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
 import jax
 import jax.numpy as jnp
 
-from evorl.types import PyTreeData
+from evorl.types import PyTreeData, PyTreeNode
 
 
 def linear_schedule(
@@ -34,6 +37,35 @@ def polynomial_schedule(
 def exponential_schedule(progress: jax.Array | float, start: jax.Array | float, end: jax.Array | float) -> jax.Array:
     """``start (end / start)^progress``: the same factor in equal spans. Both ends are positive."""
     return start * (end / start) ** jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
+
+
+class Schedule(PyTreeNode):
+    """A value over the course of a training, as a config describes it.
+
+    Attributes:
+        start: the value at the beginning.
+        end: the value from ``share`` on; ``None`` keeps the first one.
+        share: the share of the training after which the end is reached.
+        kind: ``linear``, ``polynomial`` or ``exponential``.
+        power: of a polynomial schedule.
+    """
+
+    start: float = 1.0
+    end: float | None = None
+    share: float = 1.0
+    kind: Literal["linear", "polynomial", "exponential"] = "linear"
+    power: float = 2.0
+
+    ranges: ClassVar[Mapping[str, str]] = {"share": "(0, 1]", "power": "(0, inf)"}
+
+    def value(self, progress: jax.Array | float) -> jax.Array | float:
+        """The value when this share of the training, in [0, 1], is over."""
+        if self.end is None:
+            return self.start
+        progress = progress / self.share
+        if self.kind == "exponential":
+            return exponential_schedule(progress, self.start, self.end)
+        return polynomial_schedule(progress, self.start, self.end, 1.0 if self.kind == "linear" else self.power)
 
 
 class ExponentialScheduleSpec(PyTreeData):

@@ -17,9 +17,15 @@ from tests.small_workflows import ENVS, arrays, assert_close, assert_identical, 
 ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
 COMBINATIONS = [(algorithm, env) for algorithm in ("ppo", "sac") for env in ENVS]
+RAINBOW = {
+    "network": {"hidden_sizes": [8], "dueling": True, "noisy": True},
+    "values": "categorical",
+    "num_atoms": 11,
+}
 # Of the other algorithms those options whose means and draws run over all devices.
 OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"hidden_sizes": [8], "shared": True}, "normalize_advantages": True}},
+    "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
     "impala": {"agent": {"network": {"hidden_sizes": [8]}, "normalize_advantages": True}},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
@@ -77,7 +83,8 @@ def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str)
 
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_devices_do_not_show_in_other_algorithms(algorithm: str) -> None:
-    _check_layout(algorithm, "Pendulum-v1", LAYOUTS["2 devices"])
+    env = "CartPole-v1" if algorithm == "dqn" else "Pendulum-v1"
+    _check_layout(algorithm, env, LAYOUTS["2 devices"])
 
 
 @pytest.mark.parametrize("layout", ["4 devices", "2 devices, blocks of 3"])

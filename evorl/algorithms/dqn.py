@@ -1,0 +1,227 @@
+"""Deep Q-networks (Mnih et al. 2015, https://doi.org/10.1038/nature14236) with the parts of Rainbow (Hessel et al.
+2018, https://arxiv.org/abs/1710.02298) as options that combine.
+
+Double (van Hasselt et al. 2016), dueling (Wang et al. 2016), n-step and prioritized replay (Schaul et al. 2016), noisy
+networks (Fortunato et al. 2018), and values as distributions: categorical (C51, Bellemare et al. 2017,
+https://arxiv.org/abs/1707.06887) or quantiles (QR-DQN, Dabney et al. 2018, https://arxiv.org/abs/1710.10044).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from evorl.agent import Agent, AgentState, observation_ndim, preprocess
+from evorl.envs.env import Env
+from evorl.envs.space import Discrete, Space
+from evorl.networks import QNetwork, apply_network, build_torso, select_observation
+from evorl.ops.exploration import epsilon_greedy
+from evorl.ops.losses import huber, td_error
+from evorl.ops.normalization import init_statistics
+from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.random import split_rows
+from evorl.ops.schedules import Schedule
+from evorl.ops.target_update import hard_update, polyak_update
+from evorl.ops.value_distributions import categorical_projection, quantile_huber
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.settings import positive
+
+
+class DQNAgent(Agent):
+    """Action values, or distributions of returns, of discrete actions, with a slow copy.
+
+    Attributes:
+        network: values ``[..., A]`` of an observation, or ``[..., A, M]`` numbers that describe distributions.
+        values: what the network gives: ``expected`` values, logits of ``categorical`` distributions on a grid, or
+            ``quantile`` values.
+        support_low: the lowest return on the grid.
+        support_high: the highest.
+        double: whether the present network chooses the action whose value the slow copy gives.
+        huber_delta: where the loss of expected or quantile values turns linear; ``None`` for squared errors of expected
+            values, and 1 for quantiles.
+        epsilon: probability of acting at random, over the course of the training.
+        normalize_obs: whether observations are normalised by running statistics.
+        obs_key: the entry of a dict observation that the network sees.
+    """
+
+    network: nn.Module = pytree_field(static=True)
+    values: Literal["expected", "categorical", "quantile"] = pytree_field(static=True, default="expected")
+    support_low: float = -10.0
+    support_high: float = 10.0
+    double: bool = True
+    huber_delta: float | None = 1.0
+    epsilon: Schedule = Schedule(1.0, 0.05, share=0.2)
+    normalize_obs: bool = False
+    obs_key: str | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {"huber_delta": "(0, inf)"}
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The network that ``network`` and ``num_atoms`` in the settings describe."""
+        if not isinstance(env.action_space, Discrete):
+            raise ValueError(
+                f"DQN acts in Discrete spaces, and this environment's action space is {env.action_space!r}. "
+                "SAC and PPO act in Boxes too."
+            )
+        options = dict(settings.pop("network", {}))
+        flags = {name: options.pop(name, False) for name in ("dueling", "noisy")}
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                raise ValueError(f"agent.network.{name} must be true or false, got {value!r}.")
+        num_atoms, values = settings.pop("num_atoms", None), settings.get("values", cls.values)
+        if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
+            raise ValueError(
+                f"agent.num_atoms={num_atoms!r} does not go with agent.values={values}: distributions have a number of "
+                "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
+            )
+        network = QNetwork(
+            build_torso({"hidden_sizes": (120, 84), "activation": "relu", **options}),
+            env.action_space.n,
+            observation_ndim(env.obs_space, settings.get("obs_key")),
+            num_atoms=None if num_atoms is None else positive(num_atoms, "agent.num_atoms"),
+            **flags,
+        )
+        return {"network": network}
+
+    def __post_init__(self) -> None:
+        if self.values == "categorical" and self.network.num_atoms < 2:
+            raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
+        if self.values == "quantile" and self.huber_delta is None:
+            raise ValueError(
+                "agent.values=quantile needs agent.huber_delta: a number, small for the plain quantile loss."
+            )
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """A fresh network; the slow one starts as a copy."""
+        obs = jax.tree.map(lambda x: x[None], obs_space.zeros())
+        online = self.network.init(key, select_observation(obs, self.obs_key))
+        params = PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
+        statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
+        return AgentState(params=params, obs_preprocessor_state=statistics)
+
+    def _outputs(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None) -> jax.Array:
+        obs = preprocess(agent_state, obs, self.obs_key)
+        key = key if self.network.noisy else None
+        return apply_network(self.network, params, obs, None, key)
+
+    @property
+    def support(self) -> jax.Array:
+        """The grid of categorical values, ``[M]``."""
+        return jnp.linspace(self.support_low, self.support_high, self.network.num_atoms)
+
+    def _expected(self, outputs: jax.Array) -> jax.Array:
+        if self.values == "categorical":
+            return jax.nn.softmax(outputs) @ self.support
+        return outputs.mean(axis=-1) if self.values == "quantile" else outputs
+
+    def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
+        """Expected returns of all actions, ``[..., A]``; a noisy network has no noise without a key."""
+        return self._expected(self._outputs(agent_state, params, obs, key))
+
+    def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
+        """The state that acts at this point of the training: with its epsilon."""
+        return agent_state.replace(extra_state=self.epsilon.value(progress))
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Epsilon-greedy actions, of a noisy network with noise of its own for every row."""
+        noise_key, action_key = split_rows(key)
+        q_values = self.q_values(agent_state, agent_state.params.online, sample_batch.obs, noise_key)
+        epsilon = self.epsilon.start if agent_state.extra_state is None else agent_state.extra_state
+        return epsilon_greedy(action_key, q_values, epsilon), PyTreeDict()
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """The actions of the greatest expected return."""
+        q_values = self.q_values(agent_state, agent_state.params.online, sample_batch.obs)
+        return jnp.argmax(q_values, axis=-1).astype(jnp.int32), PyTreeDict()
+
+    def loss(
+        self, params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """The temporal-difference loss of a batch ``[N, ...]`` with a key for each row; a truncated step bootstraps."""
+        noise, next_noise, target_noise = jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0)
+        outputs = self._outputs(agent_state, params, batch.obs, noise)
+        next_outputs = self._outputs(agent_state, agent_state.params.target, batch.next_obs, target_noise)
+        choosing = next_outputs
+        if self.double:
+            choosing = jax.lax.stop_gradient(self._outputs(agent_state, params, batch.next_obs, next_noise))
+        chosen = _of_actions(outputs, batch.actions)
+        next_chosen = _of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
+        losses, errors = self._losses(chosen, batch.rewards, batch.extras.discounts, next_chosen)
+        loss = (batch.extras.weights * losses).mean()
+        return loss, PyTreeDict(td_loss=loss, q_value=self._expected(chosen).mean(), td_errors=errors)
+
+    def _losses(
+        self, chosen: jax.Array, rewards: jax.Array, discounts: jax.Array, next_chosen: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Losses and what priorities are made of, both ``[N]``."""
+        if self.values == "expected":
+            errors = td_error(chosen, rewards, discounts, next_chosen)
+            return (0.5 * jnp.square(errors) if self.huber_delta is None else huber(errors, self.huber_delta)), errors
+        rewards, discounts = rewards[:, None], discounts[:, None]
+        if self.values == "quantile":
+            targets = jax.lax.stop_gradient(rewards + discounts * next_chosen)
+            delta = 1.0 if self.huber_delta is None else self.huber_delta
+            return quantile_huber(chosen, targets, delta), targets.mean(axis=-1) - chosen.mean(axis=-1)
+        targets = categorical_projection(rewards + discounts * self.support, jax.nn.softmax(next_chosen), self.support)
+        targets = jax.lax.stop_gradient(targets)
+        cross_entropy = -(targets * jax.nn.log_softmax(chosen)).sum(axis=-1)
+        return cross_entropy, cross_entropy + (targets * jnp.log(jnp.maximum(targets, 1e-12))).sum(axis=-1)
+
+
+class DQNWorkflow(OffPolicyWorkflow):
+    """DQN: a gradient step on each batch; the slow network follows in jumps or slowly.
+
+    Attributes:
+        optimizer: of the network.
+        target_update_interval: updates between two of the slow network.
+        tau: share of the present network in the slow one after such an update; 1 copies.
+    """
+
+    agent: DQNAgent
+    optimizer: Optimizer = Optimizer()
+    target_update_interval: int = 500
+    tau: float = 1.0
+
+    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
+    loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
+
+    def init_optimizers(self, agent_state: AgentState) -> Any:
+        """The optimizer's state, and a count of the updates."""
+        return PyTreeDict(network=self.optimizer.init(agent_state.params.online), num_updates=jnp.zeros((), jnp.int32))
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """One update of the network, and of the slow one if it is due."""
+        params = agent_state.params
+        online, network_opt, losses = gradient_step(
+            self.agent.loss,
+            self.optimizer,
+            params.online,
+            opt_state.network,
+            agent_state,
+            batch,
+            keys,
+            progress=progress,
+        )
+        num_updates = opt_state.num_updates + 1
+        followed = polyak_update(params.target, online, self.tau)
+        target = hard_update(params.target, followed, num_updates % self.target_update_interval == 0)
+        params = PyTreeDict(online=online, target=target)
+        return agent_state.replace(params=params), PyTreeDict(network=network_opt, num_updates=num_updates), losses
+
+
+def _of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:
+    """Of ``[N, A]`` or ``[N, A, M]`` the entries of the actions ``[N]``."""
+    return outputs[jnp.arange(actions.shape[0]), actions]

@@ -1,0 +1,185 @@
+"""DQN learns what can be known in closed form, with every part of Rainbow; its losses are the papers'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.dqn import DQNAgent, DQNWorkflow
+from evorl.envs import create_env
+from evorl.ops.optimization import Optimizer
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.probe_envs import PROBES
+from tests.small_workflows import small
+
+GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
+SETTINGS: dict[str, dict[str, Any]] = {
+    "expected": {"network": {"hidden_sizes": [64, 64]}},
+    "quantile": {"network": {"hidden_sizes": [64, 64]}, "values": "quantile", "num_atoms": 8},
+    "rainbow": {
+        "network": {"hidden_sizes": [64, 64], "dueling": True, "noisy": True},
+        "values": "categorical",
+        "epsilon": {"start": 0.0},
+        **GRID,
+    },
+}
+FIELDS: dict[str, dict[str, Any]] = {"rainbow": {"prioritized": True, "n_step": 3}}
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    kind = request.param
+    _, agent, state = train_on_every_probe(
+        DQNWorkflow,
+        SETTINGS[kind],
+        continuous=False,
+        num_envs=16,
+        updates_per_iteration=4,
+        batch_size=128,
+        learning_starts=1600.0,
+        replay_capacity=16_000,
+        tau=0.02,
+        target_update_interval=1,
+        optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
+        total_timesteps=16 * 1500,
+        **FIELDS.get(kind, {}),
+    )
+    return kind, agent, state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    kind, agent, state = trained
+    obs, values, _ = questions(name, continuous=False)
+    learned = agent.q_values(state, state.params.online, obs).max(axis=-1)
+    width = 0.25 if kind == "rainbow" else 0.0
+    np.testing.assert_allclose(learned, values, rtol=0.01, atol=width)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    _, agent, state = trained
+    assert_actions_are_best(agent, state, name, continuous=False)
+
+
+def test_probes_have_time_limits_and_terminations() -> None:
+    assert {probe.num_steps is None for probe in PROBES.values()} == {True, False}
+
+
+def _agent(**settings: Any) -> tuple[DQNAgent, Any]:
+    env = create_env("CartPole-v1", parallel=2)
+    agent = agent_from_config(DQNAgent, {"network": {"hidden_sizes": [8]}, **settings}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
+    return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
+
+
+def _batch(num_rows: int = 6) -> SampleBatch:
+    keys = jax.random.split(jax.random.key(2), 4)
+    return SampleBatch(
+        obs=jax.random.normal(keys[0], (num_rows, 4)),
+        actions=jnp.arange(num_rows) % 2,
+        rewards=jax.random.normal(keys[1], (num_rows,)),
+        next_obs=jax.random.normal(keys[2], (num_rows, 4)),
+        extras=PyTreeDict(
+            discounts=0.9 * jax.random.bernoulli(keys[3], 0.7, (num_rows,)), weights=jnp.linspace(0.5, 1.0, num_rows)
+        ),
+    )
+
+
+def _loss(agent: DQNAgent, state: Any, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
+    return agent.loss(state.params.online, state, batch, jax.random.split(jax.random.key(3), len(batch)))
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_the_target_of_expected_values(double: bool) -> None:
+    agent, state = _agent(double=double, huber_delta=None)
+    batch = _batch()
+    loss, losses = _loss(agent, state, batch)
+    q = np.asarray(agent.q_values(state, state.params.online, batch.obs))
+    next_q = np.asarray(agent.q_values(state, state.params.target, batch.next_obs))
+    choosing = np.asarray(agent.q_values(state, state.params.online, batch.next_obs)) if double else next_q
+    assert (choosing.argmax(axis=1) != next_q.argmax(axis=1)).any() == double
+    expected = []
+    for i, action in enumerate(np.asarray(batch.actions)):
+        target = batch.rewards[i] + batch.extras.discounts[i] * next_q[i, choosing[i].argmax()]
+        expected.append(float(target - q[i, action]))
+    np.testing.assert_allclose(losses.td_errors, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss, np.mean(batch.extras.weights * 0.5 * np.square(expected)), rtol=1e-4)
+
+
+def test_the_loss_of_categories_is_least_at_its_target() -> None:
+    """Its gradient on the logits is ``softmax - target``, and priorities are the divergence, zero at the target."""
+    agent, state = _agent(values="categorical", num_atoms=11, support_low=-2.0, support_high=2.0)
+    batch = _batch()
+    _, losses = _loss(agent, state, batch)
+    assert (np.asarray(losses.td_errors) > 0).all()
+    chosen = jax.nn.log_softmax(jax.random.normal(jax.random.key(4), (6, 11)))
+    none = jnp.zeros(6)
+    cross_entropy, divergence = agent._losses(chosen, none, none + 1.0, chosen)  # reward 0, discount 1: itself
+    np.testing.assert_allclose(divergence, 0.0, atol=1e-5)
+    np.testing.assert_allclose(cross_entropy, -(jnp.exp(chosen) * chosen).sum(axis=-1), rtol=1e-5)
+
+
+def test_dueling_values_are_value_plus_advantages() -> None:
+    agent, state = _agent(network={"hidden_sizes": [8], "dueling": True})
+    obs = _batch().obs
+    params = state.params.online["params"]
+    hidden = jnp.maximum(obs @ params["torso"]["Dense_0"]["kernel"] + params["torso"]["Dense_0"]["bias"], 0.0)
+    value = hidden @ params["state_value"]["kernel"] + params["state_value"]["bias"]
+    advantages = hidden @ params["head"]["kernel"] + params["head"]["bias"]
+    expected = value + advantages - advantages.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(agent.q_values(state, state.params.online, obs), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_exploration_ends_where_its_schedule_does() -> None:
+    agent, state = _agent(epsilon={"start": 1.0, "end": 0.1, "share": 0.5})
+    obs = jnp.broadcast_to(_batch().obs[:1], (20_000, 4))
+    greedy = int(agent.evaluate_actions(state, SampleBatch(obs=obs[:1]), jax.random.key(0))[0][0])
+    for progress, epsilon in ((0.0, 1.0), (0.25, 0.55), (0.5, 0.1), (1.0, 0.1)):
+        acting = agent.at_progress(state, jnp.float32(progress))
+        actions, _ = agent.compute_actions(acting, SampleBatch(obs=obs), jax.random.key(5))
+        np.testing.assert_allclose((np.asarray(actions) != greedy).mean(), epsilon / 2, atol=0.015)
+
+
+def test_a_noisy_network_explores_by_itself_and_is_evaluated_without_noise() -> None:
+    agent, state = _agent(network={"hidden_sizes": [8], "noisy": True}, epsilon={"start": 0.0})
+    batch = SampleBatch(obs=jnp.zeros((200, 4)))
+    rows = jax.random.split(jax.random.key(0), 200)
+    assert len(np.unique(agent.compute_actions(state, batch, rows)[0])) == 2
+    assert len(np.unique(agent.evaluate_actions(state, batch, rows)[0])) == 1
+
+
+def test_the_slow_network_is_copied_at_intervals() -> None:
+    workflow = small("dqn", learning_starts=0, updates_per_iteration=1, target_update_interval=3)
+    state = workflow.init(0)
+    same = []
+    for _ in range(6):
+        _, state = workflow.step(state)
+        params = state.agent_state.params
+        pairs = zip(jax.tree.leaves(params.online), jax.tree.leaves(params.target), strict=True)
+        same.append(all(bool((a == b).all()) for a, b in pairs))
+    assert same == [False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "said"),
+    [
+        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*SAC and PPO act in Boxes too"),
+        ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
+        ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
+        ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
+        ("CartPole-v1", {"network": {"noisy": 1}}, r"network\.noisy must be true or false, got 1"),
+        ("CartPole-v1", {"values": "categoric"}, "Did you mean 'categorical'"),
+    ],
+)
+def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        agent_from_config(DQNAgent, settings, create_env(env, parallel=2))
