@@ -83,7 +83,7 @@ TASKS = {
             "PPO, Acrobot-v1 (gymnax)",
             ("agent=ppo", "env=acrobot", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=-100,
-            within_timesteps=500_000,
+            within_timesteps=200_000,
         ),
         LearningTask(
             "dqn_cartpole",
