@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, random_actions
-from evorl.metrics import episode_statistics
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows
@@ -23,7 +22,7 @@ from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
-from evorl.workflows.workflow import Workflow, split_setup_keys
+from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 EPISODE_FIELDS = ("termination", "episode_return", "episode_length")
 
@@ -166,16 +165,13 @@ class OffPolicyWorkflow(Workflow):
         """Store the trajectory, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
         replay_state = self.replay_buffer.add(state.replay_state, _stored_part(batch))
-        info = batch.extras.env_extras
-        episode_rows = (batch.dones, info.episode_return, info.episode_length)
-        episodes = episode_statistics(*collectives.gather_rows(episode_rows, axis=1))
         agent_state = state.agent_state
         if agent_state.obs_preprocessor_state is not None:
             statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
         state = state.replace(agent_state=agent_state, replay_state=replay_state, key=key)
         metrics, state = self._learn_repeatedly(state, sample_key, learn_key)
-        metrics.episodes = episodes
+        metrics.episodes = ended_episodes(batch)
         return metrics, state
 
     def _num_updates(self, state: State) -> jax.Array:

@@ -8,14 +8,13 @@ from typing import Any
 import jax
 
 from evorl.agent import AgentState
-from evorl.metrics import episode_statistics
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.optimization import Optimizer
 from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
-from evorl.workflows.workflow import Workflow, split_setup_keys
+from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 EPISODE_FIELDS = ("termination", "truncation", "episode_return", "episode_length")
 
@@ -84,7 +83,5 @@ class OnPolicyWorkflow(Workflow):
             statistics = update_statistics(statistics, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
         metrics = collectives.mean_over_shares(metrics)
-        info = batch.extras.env_extras
-        episode_rows = (batch.dones, info.episode_return, info.episode_length)
-        metrics.episodes = episode_statistics(*collectives.gather_rows(episode_rows, axis=1))
+        metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)

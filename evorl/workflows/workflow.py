@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from evorl.agent import Agent
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import Evaluator
-from evorl.metrics import WideCounter
+from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
+from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
@@ -179,6 +180,13 @@ class Workflow(PyTreeNode):
 
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""
+
+
+def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
+    """Statistics of the episodes that ended in a trajectory ``[T, B, ...]``, over the environments of all devices."""
+    info = trajectory.extras.env_extras
+    rows = (trajectory.dones, info.episode_return, info.episode_length)
+    return episode_statistics(*collectives.gather_rows(rows, axis=1))
 
 
 def split_setup_keys(key: Key) -> tuple[Key, Key, State]:

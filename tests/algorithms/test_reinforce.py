@@ -78,7 +78,10 @@ def test_returns_are_those_of_ended_episodes() -> None:
     state = agent.init(space.obs_space, space.action_space, jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (6, 1, *space.obs_space.shape))
     next_obs = jax.random.normal(jax.random.key(2), obs.shape)
-    column = lambda *numbers: jnp.array(numbers, jnp.float32)[:, None]  # noqa: E731
+
+    def column(*numbers: float) -> jax.Array:
+        return jnp.array(numbers, jnp.float32)[:, None]
+
     trajectory = SampleBatch(
         obs=obs,
         rewards=column(1, 2, 3, 4, 5, 6),
