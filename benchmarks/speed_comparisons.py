@@ -25,7 +25,7 @@ PPO_CARTPOLE = {
     "num_epochs": 4,
     "num_minibatches": 4,
     "optimizer": OPTIMIZER,
-    "agent": {"network": {"hidden_sizes": [64, 64], "activation": "tanh"}},
+    "agent": {"network": {"torso": [64, 64], "activation": "tanh"}},
     "devices": "auto",
 }
 REJAX_CARTPOLE = {
@@ -48,7 +48,7 @@ SAC_HOPPER = {
     "batch_size": 256,
     "learning_starts": 1000,
     "replay_capacity": 100_000,
-    "agent": {"network": {"hidden_sizes": [256, 256]}},
+    "agent": {"network": {"torso": [256, 256]}},
     "devices": "auto",
 }
 REJAX_SAC_HOPPER = {
@@ -79,7 +79,7 @@ def ppo_hopper(backend: str, num_envs: int, rollout_length: int, **changes: Any)
         "num_epochs": 4,
         "num_minibatches": 8,
         "optimizer": OPTIMIZER,
-        "agent": {"normalize_obs": True, "network": {"hidden_sizes": [256, 256]}},
+        "agent": {"normalize_obs": True, "network": {"torso": [256, 256]}},
         "devices": "auto",
         **changes,
     }

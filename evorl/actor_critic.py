@@ -16,9 +16,9 @@ from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.networks import (
-    MLP,
     FeatureNetwork,
     PolicyNetwork,
+    Torso,
     ValueNetwork,
     apply_network,
     build_torso,
@@ -63,7 +63,7 @@ class ActorCriticAgent(Agent):
         shared = options.pop("shared", False)
         if not isinstance(shared, bool):
             raise ValueError(f"agent.network.shared must be true or false, got {shared!r}.")
-        torso = build_torso({"hidden_sizes": (64, 64), **options})
+        torso = build_torso(options, torso=(64, 64))
         distribution = action_distribution(env.action_space, cls.__name__.removesuffix("Agent"), squashed=False)
         keys = [settings.get(name) for name in ("policy_obs_key", "value_obs_key")]
         policy_ndim, value_ndim = (observation_ndim(env.obs_space, key) for key in keys)
@@ -75,7 +75,7 @@ class ActorCriticAgent(Agent):
                     f"name two, {keys[0]!r} and {keys[1]!r}: choose the same, or separate networks."
                 )
             shared_network = FeatureNetwork(torso, policy_ndim)
-            torso, policy_ndim, value_ndim = MLP((), orthogonal=torso.orthogonal), 1, 1
+            torso, policy_ndim, value_ndim = Torso(orthogonal=torso.orthogonal), 1, 1
         return {
             "policy_network": PolicyNetwork(
                 torso,

@@ -83,7 +83,7 @@ def nearest(name: str, valid: Iterable[str], folded: bool = False) -> str:
     valid = list(valid)
     by_name = {option.lower(): option for option in valid} if folded else {option: option for option in valid}
     near = difflib.get_close_matches(name.lower() if folded else name, by_name, n=1)
-    if not near:  # the last part alone may be misplaced: hidden_sizes for agent.network.hidden_sizes
+    if not near:  # the last part alone may be misplaced: torso for agent.network.torso
         last = [option for option in valid if option.rpartition(".")[2] == name.rpartition(".")[2]]
         near = last[:1]
         return f" Did you mean {last[0]!r}?" if last else f" There are: {', '.join(valid)}."

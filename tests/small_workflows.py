@@ -23,7 +23,7 @@ _SHARED = {
     "num_envs": NUM_ENVS,
     "devices": 1,
     "env_chunk": None,
-    "agent": {"network": {"hidden_sizes": [8]}},
+    "agent": {"network": {"torso": [8]}},
     "eval_episodes": 4,
     "eval_interval": 0,
 }

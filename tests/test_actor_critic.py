@@ -23,7 +23,7 @@ OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
 def _agent(**network: Any) -> tuple[ActorCriticAgent, AgentState]:
     env = create_env("CartPole-v1", parallel=2)
-    agent = agent_from_config(PPOAgent, {"network": {"hidden_sizes": [8], **network}}, env)
+    agent = agent_from_config(PPOAgent, {"network": {"torso": [8], **network}}, env)
     return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
 
 
@@ -47,7 +47,7 @@ def test_heads_on_a_shared_network_both_teach_it() -> None:
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce"])
 def test_every_algorithm_learns_with_a_shared_network(algorithm: str) -> None:
-    workflow = small(algorithm, agent={"network": {"hidden_sizes": [8], "shared": True}})
+    workflow = small(algorithm, agent={"network": {"torso": [8], "shared": True}})
     first = workflow.init(0)
     _, state = workflow.step(workflow.step(first)[1])
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
@@ -64,7 +64,7 @@ def test_a_shared_network_reads_one_observation() -> None:
 
 
 def test_advantages_are_gae_with_the_values_at_collection() -> None:
-    workflow = small("a2c", "Pendulum-v1", agent={"network": {"hidden_sizes": [8]}, "normalize_obs": True})
+    workflow = small("a2c", "Pendulum-v1", agent={"network": {"torso": [8]}, "normalize_obs": True})
     _, state = workflow.step(workflow.init(0))
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state
@@ -85,7 +85,7 @@ def test_advantages_are_gae_with_the_values_at_collection() -> None:
 
 def test_actions_and_log_probabilities_are_those_of_the_policy() -> None:
     env = create_env("Pendulum-v1", parallel=2)
-    agent = agent_from_config(PPOAgent, {"network": {"hidden_sizes": [8]}}, env)
+    agent = agent_from_config(PPOAgent, {"network": {"torso": [8]}}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     obs = jnp.ones((5, 3))
     actions, remembered = agent.compute_actions(state, SampleBatch(obs=obs), jax.random.key(1))

@@ -22,7 +22,7 @@ SMALL = [
     "rollout_length=8",
     "num_epochs=2",
     "num_minibatches=2",
-    "agent.network.hidden_sizes=[8]",
+    "agent.network.torso=[8]",
     "total_timesteps=128",
     "eval_interval=64",
     "eval_episodes=4",
@@ -108,7 +108,7 @@ def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, 
         (["rolout_length=3"], "The run has no setting 'rolout_length'. Did you mean 'rollout_length'?"),
         (["agent=sac"], "agent is taken from the run folder: leave agent=... out."),
         (["num_epochs=x"], "num_epochs must be a positive whole number, got 'x'."),
-        (["agent.network.hidden_sizes=[4]"], "is of another structure than this run"),
+        (["agent.network.torso=[4]"], "is of another structure than this run"),
     ],
 )
 def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], said: str) -> None:

@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     """A small config tree."""
     files = {
         "config.yaml": "defaults: [_self_, {agent: ppo}, {env: cartpole}]\nseed: 0\n",
-        "agent/ppo.yaml": "# @package _global_\nagent:\n  network:\n    hidden_sizes: [64]\nnum_envs: 8\n",
+        "agent/ppo.yaml": "# @package _global_\nagent:\n  network:\n    torso: [64]\nnum_envs: 8\n",
         "env/cartpole.yaml": "# @package _global_\nenv:\n  name: CartPole-v1\n",
         "env/brax/hopper.yaml": "# @package _global_\nenv:\n  name: hopper\n",
     }
@@ -46,7 +46,7 @@ def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str])
         ("agent=zzz", "There is no agent 'zzz'. There are: ppo."),
         ("num_env=4", "There is no config key 'num_env'. Did you mean 'num_envs'?"),
         ("env.nam=x", "There is no config key 'env.nam'. Did you mean 'env.name'?"),
-        ("hidden_sizes=[3]", "There is no config key 'hidden_sizes'. Did you mean 'agent.network.hidden_sizes'?"),
+        ("torso=[3]", "There is no config key 'torso'. Did you mean 'agent.network.torso'?"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest_one(
@@ -83,7 +83,7 @@ def test_the_traceback_is_there_for_those_who_ask(folder: Path, monkeypatch: pyt
 
 def test_known_keys_are_those_of_every_file(folder: Path) -> None:
     keys = known_keys(folder)
-    assert keys == ["agent", "agent.network", "agent.network.hidden_sizes", "env", "env.name", "num_envs", "seed"]
+    assert keys == ["agent", "agent.network", "agent.network.torso", "env", "env.name", "num_envs", "seed"]
 
 
 def test_no_near_name_lists_all() -> None:

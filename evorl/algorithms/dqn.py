@@ -30,7 +30,7 @@ from evorl.ops.value_distributions import categorical_projection, quantile_huber
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import positive
+from evorl.workflows.settings import check_names, checked_mapping, checked_value, positive
 
 
 class DQNAgent(Agent):
@@ -71,10 +71,9 @@ class DQNAgent(Agent):
                 "SAC and PPO act in Boxes too."
             )
         options = dict(settings.pop("network", {}))
-        flags = {name: options.pop(name, False) for name in ("dueling", "noisy")}
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"agent.network.{name} must be true or false, got {value!r}.")
+        heads = checked_mapping(options.pop("heads", {}), "agent.network.heads")
+        check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
+        heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
         num_atoms, values = settings.pop("num_atoms", None), settings.get("values", cls.values)
         if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
             raise ValueError(
@@ -82,11 +81,11 @@ class DQNAgent(Agent):
                 "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
             )
         network = QNetwork(
-            build_torso({"hidden_sizes": (120, 84), "activation": "relu", **options}),
+            build_torso(options, torso=(120, 84), activation="relu"),
             env.action_space.n,
             observation_ndim(env.obs_space, settings.get("obs_key")),
             num_atoms=None if num_atoms is None else positive(num_atoms, "agent.num_atoms"),
-            **flags,
+            **heads,
         )
         return {"network": network}
 

@@ -64,7 +64,7 @@ class SACAgent(Agent):
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The networks that ``network`` and ``num_critics`` in the settings describe."""
         num_critics = positive(settings.pop("num_critics", 2), "agent.num_critics")
-        torso = build_torso({"hidden_sizes": (256, 256), "activation": "relu", **settings.pop("network", {})})
+        torso = build_torso(settings.pop("network", {}), torso=(256, 256), activation="relu")
         distribution = action_distribution(env.action_space, "SAC")
         num_actions = distribution.size if distribution.is_discrete else None
         return {

@@ -1,7 +1,6 @@
 """Network modules: torsos, heads, and what stands between them and observations."""
 
 from evorl.networks.activations import activation_by_name, activation_names
-from evorl.networks.cnn import CNN
 from evorl.networks.heads import (
     EnsembleQNetwork,
     FeatureNetwork,
@@ -11,21 +10,20 @@ from evorl.networks.heads import (
     apply_network,
 )
 from evorl.networks.inputs import network_input, select_observation
-from evorl.networks.mlp import MLP
-from evorl.networks.torsos import build_torso
+from evorl.networks.torsos import Torso, build_torso, dense_torso
 
 __all__ = [
-    "CNN",
-    "MLP",
     "EnsembleQNetwork",
     "FeatureNetwork",
     "PolicyNetwork",
     "QNetwork",
+    "Torso",
     "ValueNetwork",
     "activation_by_name",
     "activation_names",
     "apply_network",
     "build_torso",
+    "dense_torso",
     "network_input",
     "select_observation",
 ]

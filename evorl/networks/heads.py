@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from evorl.networks.dense import dense
 from evorl.networks.inputs import network_input
-from evorl.networks.mlp import dense
 from evorl.networks.noisy import NoisyDense
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
@@ -23,7 +23,7 @@ class FeatureNetwork(nn.Module):
     """Observations to features that several networks share: ``[..., *observation] -> [..., F]``.
 
     Attributes:
-        torso: a module such as ``MLP``.
+        torso: a module such as ``Torso``.
         observation_ndim: number of axes of one observation.
     """
 
@@ -39,7 +39,7 @@ class PolicyNetwork(nn.Module):
     """Observations to the parameters of an action distribution: ``[..., *observation] -> [..., num_outputs]``.
 
     Attributes:
-        torso: a module such as ``MLP``.
+        torso: a module such as ``Torso``.
         num_outputs: ``ActionDistribution.num_parameters``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights; a small one starts near the same action everywhere.
@@ -73,7 +73,7 @@ class ValueNetwork(nn.Module):
     """Observations to state values: ``[..., *observation] -> [...]``.
 
     Attributes:
-        torso: a module such as ``MLP``.
+        torso: a module such as ``Torso``.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
     """
@@ -94,7 +94,7 @@ class QNetwork(nn.Module):
     With ``num_atoms`` there is one more, last axis of so many numbers that describe a distribution of returns.
 
     Attributes:
-        torso: a module such as ``MLP``; with continuous actions it takes observation and action side by side.
+        torso: a module such as ``Torso``; with continuous actions it takes observation and action side by side.
         num_actions: number of discrete actions, ``None`` for continuous ones.
         observation_ndim: number of axes of one observation.
         output_scale: gain of the head's initial weights.
@@ -119,7 +119,9 @@ class QNetwork(nn.Module):
         if self.num_actions is not None:
             return self._of_all_actions(_torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         if self.torso.input_ndim != 1:
-            raise ValueError("values of continuous actions need an mlp torso: actions join flat observations.")
+            raise ValueError(
+                "values of continuous actions need a torso of flat layers: actions join flat observations."
+            )
         features = network_input(obs, self.observation_ndim, 1)
         hidden = self.torso(jnp.concatenate([features, jnp.asarray(action, jnp.float32)], axis=-1))
         values = self._outputs("head", hidden, self.num_atoms or 1, key)

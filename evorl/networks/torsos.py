@@ -1,58 +1,234 @@
-"""Torsos from config: the part of a network between its input and its head."""
+"""Torsos: the part of a network between its input and its head, as a list of layers that a config can write."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import flax.linen as nn
+import jax
 
 from evorl.networks.activations import activation_by_name
-from evorl.networks.cnn import CNN
-from evorl.networks.mlp import MLP
-
-_TORSOS: dict[str, type[nn.Module]] = {"cnn": CNN, "mlp": MLP}
-_FLAGS = ("layer_norm", "orthogonal")
-_NOT_CONFIGURABLE = ("parent", "name", "output_size", "output_scale")
+from evorl.networks.dense import dense, kernel_initializer
 
 
-def build_torso(config: Mapping[str, Any]) -> nn.Module:
-    """A torso from a mapping: ``type`` ("mlp" by default, or "cnn") and the attributes of that module.
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """A convolution over the two axes before the channels, followed by the activation.
+
+    Attributes:
+        filters: number of output channels.
+        size: side of the square kernel.
+        stride: step in both directions.
+        border: ``same`` keeps the size before striding, ``valid`` uses whole windows only.
+    """
+
+    filters: int
+    size: int = 3
+    stride: int = 1
+    border: Literal["same", "valid"] = "same"
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualStage:
+    """A convolution, pooling to half the size, and residual blocks (Espeholt et al. 2018, figure 3, right).
+
+    Attributes:
+        filters: number of channels of all its convolutions.
+        num_blocks: residual blocks of two convolutions each.
+    """
+
+    filters: int
+    num_blocks: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """A dense layer, followed by the activation.
+
+    Attributes:
+        size: number of outputs.
+    """
+
+    size: int
+
+
+Layer: TypeAlias = Dense | Convolution | ResidualStage | Literal["flatten", "layer_norm"]
+
+_LAYERS: dict[str, type] = {"conv": Convolution, "dense": Dense, "residual": ResidualStage}
+_NAMES = ("flatten", "layer_norm")
+PRESETS: dict[str, tuple[Layer, ...]] = {
+    # Young & Tian 2019, section 3.
+    "minatar": (Convolution(16, 3, 1, "valid"), "flatten", Dense(128)),
+    # Mnih et al. 2015, methods.
+    "nature": (
+        Convolution(32, 8, 4, "valid"),
+        Convolution(64, 4, 2, "valid"),
+        Convolution(64, 3, 1, "valid"),
+        "flatten",
+        Dense(512),
+    ),
+    # Espeholt et al. 2018, figure 3, right.
+    "impala": (ResidualStage(16), ResidualStage(32), ResidualStage(32), "flatten", Dense(256)),
+}
+
+
+class Torso(nn.Module):
+    """Layers one after another: ``[..., *input] -> [..., F]``; without layers it is the identity.
+
+    Attributes:
+        layers: see ``Layer``.
+        activation: a name of ``evorl.networks.activations``.
+        layer_norm: whether to normalise between each dense layer and its activation (Ba et al. 2016).
+        orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform ones of unit gain.
+    """
+
+    layers: tuple[Layer, ...] = ()
+    activation: str = "tanh"
+    layer_norm: bool = False
+    orthogonal: bool = True
+
+    @property
+    def input_ndim(self) -> int:
+        """Number of axes of one input: 3 (height, width, channels) for convolutions, else 1."""
+        return 3 if _is_spatial(self.layers) else 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        activation = activation_by_name(self.activation)
+        leading, is_spatial = x.shape[: x.ndim - self.input_ndim], self.input_ndim > 1
+        if is_spatial:  # convolutions take one batch axis
+            x = x.reshape((math.prod(leading), *x.shape[len(leading) :]))
+        for layer in self.layers:
+            if layer == "flatten":
+                x = x.reshape((x.shape[0], -1)) if is_spatial else x
+            elif layer == "layer_norm":
+                x = nn.LayerNorm()(x)
+            elif isinstance(layer, Convolution):
+                x = activation(self._convolution(layer, x))
+            elif isinstance(layer, ResidualStage):
+                x = self._residual_stage(layer, x)
+            else:
+                x = dense(layer.size, self.orthogonal, self._gain)(x)
+                x = activation(nn.LayerNorm()(x) if self.layer_norm else x)
+        return x.reshape((*leading, x.shape[-1])) if is_spatial else x
+
+    @property
+    def _gain(self) -> float:
+        return math.sqrt(2.0) if self.orthogonal else 1.0
+
+    def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
+        initializer = kernel_initializer(self.orthogonal, self._gain)
+        window = (layer.size, layer.size)
+        return nn.Conv(layer.filters, window, layer.stride, layer.border.upper(), kernel_init=initializer)(x)
+
+    def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
+        activation = activation_by_name(self.activation)
+        convolution = Convolution(layer.filters)
+        x = nn.max_pool(self._convolution(convolution, x), (3, 3), (2, 2), "SAME")
+        for _ in range(layer.num_blocks):
+            inner = self._convolution(convolution, activation(x))
+            x += self._convolution(convolution, activation(inner))
+        return activation(x)
+
+
+def dense_torso(*sizes: int, **options: Any) -> Torso:
+    """A torso of dense layers of these sizes: a multi-layer perceptron. ``options`` are those of ``Torso``."""
+    return Torso(tuple(Dense(size) for size in sizes), **options)
+
+
+def build_torso(options: Mapping[str, Any], **defaults: Any) -> Torso:
+    """A torso from a mapping: the attributes of ``Torso``, with its layers as ``torso``.
+
+    Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
+    ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
+    ``flatten`` and ``layer_norm``.
+
+    Args:
+        options: as a config gives them.
+        **defaults: for those that it does not give.
 
     Raises:
-        ValueError: the type, an attribute or an activation does not exist, or a size is not a positive integer.
+        ValueError: an option, a layer or an activation does not exist, a size is not a positive integer, or
+            convolutions do not end in ``flatten``.
     """
-    options = dict(config)
-    kind = options.pop("type", "mlp")
-    torso_class = _TORSOS.get(kind)
-    if torso_class is None:
-        raise ValueError(f"there is no torso {kind!r}.{_hint(kind, _TORSOS)} There are: {', '.join(_TORSOS)}.")
-    known = [f.name for f in dataclasses.fields(torso_class) if f.name not in _NOT_CONFIGURABLE]
+    options = {**defaults, **options}
+    known = ("torso", "activation", "layer_norm", "orthogonal")
     for name in options:
         if name not in known:
-            raise ValueError(f"a {kind} torso has no {name!r}.{_hint(name, known)} There are: {', '.join(known)}.")
+            raise ValueError(f"a network has no {name!r}.{_hint(name, known)} There are: {', '.join(known)}.")
+    for name in ("layer_norm", "orthogonal"):
+        if not isinstance(options.get(name, False), bool):
+            raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
     if "activation" in options:
         activation_by_name(options["activation"])
-    return torso_class(**{name: _checked(name, value) for name, value in options.items()})
+    return Torso(build_layers(options.pop("torso", ()), "torso"), **options)
 
 
-def _checked(name: str, value: Any) -> Any:
-    if name in _FLAGS:
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be true or false, got {value!r}.")
+def build_layers(layers: Any, where: str) -> tuple[Layer, ...]:
+    """Layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
+    if isinstance(layers, str):
+        if layers not in PRESETS:
+            raise ValueError(f"there is no torso {layers!r}.{_hint(layers, PRESETS)} There are: {', '.join(PRESETS)}.")
+        return PRESETS[layers]
+    if not isinstance(layers, list | tuple):
+        raise ValueError(
+            f"{where} must be a list of layers, as in [64, 64], or one of {', '.join(PRESETS)}; got {layers!r}."
+        )
+    built = tuple(_layer(layer, where) for layer in layers)
+    if _is_spatial(built):
+        flattened = built.index("flatten") if "flatten" in built else 0
+        if any(isinstance(layer, Dense) for layer in built[:flattened]) or _is_spatial(built[flattened:]):
+            raise ValueError(f"{where}: convolutions come first, then 'flatten', then dense layers; got {layers!r}.")
+    return built
+
+
+def _layer(layer: Any, where: str) -> Layer:
+    if isinstance(layer, Dense | Convolution | ResidualStage):
+        return layer
+    if isinstance(layer, Mapping):
+        if len(layer) != 1:
+            raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
+        ((kind, options),) = layer.items()
+        if kind not in _LAYERS:
+            raise ValueError(f"{where}: there is no layer {kind!r}.{_hint(kind, _LAYERS)} {_THERE_ARE}")
+        names = [field.name for field in dataclasses.fields(_LAYERS[kind])]
+        options = options if isinstance(options, Mapping) else {names[0]: options}
+        for name in options:
+            if name not in names:
+                raise ValueError(
+                    f"{where}: a {kind} layer has no {name!r}.{_hint(name, names)} There are: {', '.join(names)}."
+                )
+        if names[0] not in options:
+            raise ValueError(f"{where}: a {kind} layer needs {names[0]!r}.")
+        return _LAYERS[kind](**{name: _checked(name, value, where) for name, value in options.items()})
+    if layer in _NAMES:
+        return layer
+    if isinstance(layer, str):
+        raise ValueError(f"{where}: there is no layer {layer!r}.{_hint(layer, _NAMES)} {_THERE_ARE}")
+    return Dense(_checked("size", layer, where))
+
+
+_THERE_ARE = f"There are: numbers (dense layers), {', '.join((*_LAYERS, *_NAMES))}."
+
+
+def _checked(name: str, value: Any, where: str) -> Any:
+    if name == "border":
+        if value not in ("same", "valid"):
+            raise ValueError(f"{where}: border is same or valid; got {value!r}.")
         return value
-    if name == "activation":
-        return value
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise ValueError(f"{name} must be a list of positive integers, as in [64, 64]; got {value!r}.")
-    sizes = tuple(value)
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
-        raise ValueError(f"{name} must be positive integers, got {list(sizes)}.")
-    return sizes
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{where}: {name} must be a positive integer, got {value!r}.")
+    return value
 
 
-def _hint(name: str, known: Any) -> str:
+def _is_spatial(layers: tuple[Layer, ...]) -> bool:
+    return any(isinstance(layer, Convolution | ResidualStage) for layer in layers)
+
+
+def _hint(name: Any, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {nearest[0]!r}?" if nearest else ""

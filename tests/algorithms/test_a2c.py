@@ -23,7 +23,7 @@ from tests.small_workflows import small
 def trained(request: pytest.FixtureRequest) -> tuple:
     return train_on_every_probe(
         A2CWorkflow,
-        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        {"network": {"torso": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         KINDS[request.param],
         num_envs=64,
         rollout_length=8,
@@ -47,7 +47,7 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 def test_its_loss_is_the_papers() -> None:
     """With one transition by hand: ``-log pi A + c_v (V - G)^2 - c_e H``, and the gradient of the surrogate."""
-    agent_config = {"network": {"hidden_sizes": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
+    agent_config = {"network": {"torso": [4]}, "value_coefficient": 0.25, "entropy_coefficient": 0.1}
     workflow = small("a2c", agent=agent_config)
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
@@ -68,7 +68,7 @@ def test_its_loss_is_the_papers() -> None:
 
 
 def test_the_entropy_bonus_follows_its_schedule() -> None:
-    workflow = small("a2c", agent={"network": {"hidden_sizes": [4]}, "final_entropy_coefficient": 0.0})
+    workflow = small("a2c", agent={"network": {"torso": [4]}, "final_entropy_coefficient": 0.0})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state

@@ -43,7 +43,7 @@ def _workflow(algorithm: str, continuous: bool, policy_key: str | None, value_ke
     cls, options = OPTIONS[algorithm]
     env = EpisodeWrapper(NamedProbe("observation_dependent_action", continuous), LIMIT)
     settings = {
-        "network": {"hidden_sizes": [5]},
+        "network": {"torso": [5]},
         "policy_obs_key": policy_key,
         "value_obs_key": value_key,
         "normalize_obs": True,

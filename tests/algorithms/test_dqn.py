@@ -21,10 +21,10 @@ from tests.small_workflows import small
 
 GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
-    "expected": {"network": {"hidden_sizes": [64, 64]}},
-    "quantile": {"network": {"hidden_sizes": [64, 64]}, "values": "quantile", "num_atoms": 8},
+    "expected": {"network": {"torso": [64, 64]}},
+    "quantile": {"network": {"torso": [64, 64]}, "values": "quantile", "num_atoms": 8},
     "rainbow": {
-        "network": {"hidden_sizes": [64, 64], "dueling": True, "noisy": True},
+        "network": {"torso": [64, 64], "heads": {"dueling": True, "noisy": True}},
         "values": "categorical",
         "epsilon": {"start": 0.0},
         **GRID,
@@ -75,7 +75,7 @@ def test_probes_have_time_limits_and_terminations() -> None:
 
 def _agent(**settings: Any) -> tuple[DQNAgent, Any]:
     env = create_env("CartPole-v1", parallel=2)
-    agent = agent_from_config(DQNAgent, {"network": {"hidden_sizes": [8]}, **settings}, env)
+    agent = agent_from_config(DQNAgent, {"network": {"torso": [8]}, **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
     return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
@@ -129,7 +129,7 @@ def test_the_loss_of_categories_is_least_at_its_target() -> None:
 
 
 def test_dueling_values_are_value_plus_advantages() -> None:
-    agent, state = _agent(network={"hidden_sizes": [8], "dueling": True})
+    agent, state = _agent(network={"torso": [8], "heads": {"dueling": True}})
     obs = _batch().obs
     params = state.params.online["params"]
     hidden = jnp.maximum(obs @ params["torso"]["Dense_0"]["kernel"] + params["torso"]["Dense_0"]["bias"], 0.0)
@@ -150,7 +150,7 @@ def test_exploration_ends_where_its_schedule_does() -> None:
 
 
 def test_a_noisy_network_explores_by_itself_and_is_evaluated_without_noise() -> None:
-    agent, state = _agent(network={"hidden_sizes": [8], "noisy": True}, epsilon={"start": 0.0})
+    agent, state = _agent(network={"torso": [8], "heads": {"noisy": True}}, epsilon={"start": 0.0})
     batch = SampleBatch(obs=jnp.zeros((200, 4)))
     rows = jax.random.split(jax.random.key(0), 200)
     assert len(np.unique(agent.compute_actions(state, batch, rows)[0])) == 2
@@ -176,7 +176,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
         ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
         ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
-        ("CartPole-v1", {"network": {"noisy": 1}}, r"network\.noisy must be true or false, got 1"),
+        ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, r"heads\.noisy must be true or false, got 1"),
         ("CartPole-v1", {"values": "categoric"}, "Did you mean 'categorical'"),
     ],
 )

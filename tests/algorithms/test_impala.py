@@ -24,7 +24,7 @@ from tests.small_workflows import small
 def trained(request: pytest.FixtureRequest) -> tuple:
     return train_on_every_probe(
         IMPALAWorkflow,
-        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        {"network": {"torso": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         KINDS[request.param],
         num_envs=64,
         rollout_length=16,
@@ -49,7 +49,7 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:
     """Before the first update, with observations that are normalised: losses from GAE's advantages and targets."""
-    agent_config = {"network": {"hidden_sizes": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
+    agent_config = {"network": {"torso": [8]}, "normalize_obs": True, "vtrace_lambda": 0.9}
     workflow = small("impala", "Pendulum-v1", agent=agent_config)
     state = workflow.init(0)
     for _ in range(2):

@@ -25,7 +25,7 @@ from tests.small_workflows import small
 def trained(request: pytest.FixtureRequest) -> tuple:
     return train_on_every_probe(
         PPOWorkflow,
-        {"network": {"hidden_sizes": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        {"network": {"torso": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         KINDS[request.param],
         num_envs=64,
         rollout_length=16,
@@ -56,7 +56,7 @@ def _with_options(**changes: Any) -> PPOWorkflow:
         "Pendulum-v1",
         target_kl=1e9,
         optimizer={"final_learning_rate": 1e-4, "max_grad_norm": 1.0, "weight_decay": 0.01},
-        agent={"network": {"hidden_sizes": [8], "layer_norm": True}, **options},
+        agent={"network": {"torso": [8], "layer_norm": True}, **options},
         **changes,
     )
 
@@ -106,7 +106,7 @@ def test_the_value_function_learns_at_its_own_rate() -> None:
 
 
 def test_the_loss_has_the_value_networks_squared_parameters() -> None:
-    workflow = small("ppo", agent={"network": {"hidden_sizes": [8]}, "value_l2": 0.5})
+    workflow = small("ppo", agent={"network": {"torso": [8]}, "value_l2": 0.5})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state

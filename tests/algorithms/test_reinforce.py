@@ -28,7 +28,7 @@ TRAINING = {
     "rollout_length": 16,
     "optimizer": Optimizer(learning_rate=5e-3, final_learning_rate=0.0),
 }
-SETTINGS = {"network": {"hidden_sizes": [64, 64]}, "value_coefficient": 1.0}
+SETTINGS = {"network": {"torso": [64, 64]}, "value_coefficient": 1.0}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -52,7 +52,7 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_actions_are_found_without_a_baseline(kind: str) -> None:
-    settings = {"network": {"hidden_sizes": [64, 64]}, "baseline": False}
+    settings = {"network": {"torso": [64, 64]}, "baseline": False}
     continuous, agent, agent_state = train_on_every_probe(
         ReinforceWorkflow,
         settings,
@@ -68,7 +68,7 @@ def test_actions_are_found_without_a_baseline(kind: str) -> None:
 
 
 def _agent(**settings: object) -> ReinforceAgent:
-    return agent_from_config(ReinforceAgent, {"network": {"hidden_sizes": [4]}, **settings}, every_probe(False, 1))
+    return agent_from_config(ReinforceAgent, {"network": {"torso": [4]}, **settings}, every_probe(False, 1))
 
 
 def test_returns_are_those_of_ended_episodes() -> None:

@@ -24,7 +24,7 @@ def trained(request: pytest.FixtureRequest) -> tuple[bool, SACAgent, AgentState]
     continuous = KINDS[request.param]
     env = every_probe(continuous, num_envs=16)
     # Entropy hardly counts, so that soft values are the values.
-    settings = {"network": {"hidden_sizes": [64, 64]}, "temperature": 1e-3, "adaptive_temperature": False}
+    settings = {"network": {"torso": [64, 64]}, "temperature": 1e-3, "adaptive_temperature": False}
     optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0)
     workflow = SACWorkflow(
         env=env,
@@ -88,7 +88,7 @@ def test_pendulum_is_learned() -> None:
             "env": "Pendulum-v1",
             "num_envs": 2,
             "devices": 1,
-            "agent": {"network": {"hidden_sizes": [64, 64]}},
+            "agent": {"network": {"torso": [64, 64]}},
             "batch_size": 128,
             "learning_starts": 500,
             "replay_capacity": 20_000,

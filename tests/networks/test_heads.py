@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks import CNN, MLP, EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork
+from evorl.networks import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork, build_torso, dense_torso
 
 KEY = jax.random.key(0)
 OBS, ACTIONS = jax.random.normal(jax.random.key(1), (5, 4)), jax.random.normal(jax.random.key(2), (5, 2))
-TORSO = MLP((8, 8), "relu")
+TORSO = dense_torso(8, 8, activation="relu")
 
 
 def test_policy_starts_near_the_same_output_everywhere() -> None:
@@ -40,7 +40,7 @@ def test_value_has_no_trailing_axis() -> None:
 
 def test_pixels_enter_scaled_through_any_torso() -> None:
     pixels = jax.random.randint(KEY, (2, 6, 6, 1), 0, 256).astype(jnp.uint8)
-    cnn = CNN(channels=(2,), kernel_sizes=(3,), strides=(2,), hidden_sizes=(4,))
+    cnn = build_torso({"torso": [{"conv": {"filters": 2, "stride": 2}}, "flatten", 4]})
     for torso in (TORSO, cnn):
         value = ValueNetwork(torso, observation_ndim=3)
         params = jax.jit(value.init)(KEY, pixels)
@@ -72,8 +72,8 @@ def test_wrong_use_is_refused_in_words() -> None:
         QNetwork(TORSO).init(KEY, OBS)
     with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
         QNetwork(TORSO, num_actions=3).init(KEY, OBS, ACTIONS)
-    with pytest.raises(ValueError, match="need an mlp torso"):
-        QNetwork(CNN(), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
+    with pytest.raises(ValueError, match="need a torso of flat layers"):
+        QNetwork(build_torso({"torso": "minatar"}), observation_ndim=3).init(KEY, jnp.zeros((5, 8, 8, 1)), ACTIONS)
     with pytest.raises(ValueError, match="at least one critic"):
         EnsembleQNetwork(TORSO, 0).init(KEY, OBS, ACTIONS)
 
@@ -88,7 +88,7 @@ def test_equal_networks_share_one_program(network) -> None:
 
     compiled = jax.jit(init, static_argnums=0)
     compiled(network, KEY)
-    twin = network.clone(torso=MLP((8, 8), "relu"))
+    twin = network.clone(torso=dense_torso(8, 8, activation="relu"))
     assert twin == network
     compiled(twin, KEY)
     assert len(traces) == 1

@@ -1,31 +1,133 @@
 from __future__ import annotations
 
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from evorl.networks import CNN, MLP, build_torso
+from evorl.networks import Torso, build_torso, dense_torso
+from evorl.networks.torsos import PRESETS, Convolution, Dense, ResidualStage
+
+KEY = jax.random.key(0)
+X = jax.random.normal(jax.random.key(1), (5, 6))
+IMAGES = jax.random.normal(jax.random.key(1), (2, 3, 6, 6, 4))
+GRID = [{"conv": {"filters": 2, "stride": 2}}, {"conv": {"filters": 3}}, "flatten", 5]
+
+
+def _params(module: Torso, x: jax.Array = X) -> dict:
+    return jax.jit(module.init)(KEY, x)["params"]
 
 
 def test_mappings_become_modules_compared_by_value() -> None:
-    config = {"hidden_sizes": [64, 32], "activation": "swish", "layer_norm": True, "orthogonal": False}
-    assert build_torso(config) == MLP((64, 32), "swish", True, False)
-    assert build_torso({"type": "mlp", **config}) == build_torso(config)
-    cnn = build_torso({"type": "cnn", "channels": [4], "kernel_sizes": [3], "strides": [1]})
-    assert cnn == CNN(channels=(4,), kernel_sizes=(3,), strides=(1,))
+    config = {"torso": [64, {"dense": 32}], "activation": "swish", "layer_norm": True, "orthogonal": False}
+    expected = dense_torso(64, 32, activation="swish", layer_norm=True, orthogonal=False)
+    assert build_torso(config) == expected
+    assert hash(build_torso(config)) == hash(expected)
+    assert build_torso({}, **config) == expected != build_torso(config, torso=(3,)).clone(activation="relu")
+    layers = (Convolution(2, 3, 2, "same"), Convolution(3), "flatten", Dense(5))
+    assert build_torso({"torso": GRID}).layers == layers
+    assert build_torso({"torso": "minatar"}).layers == PRESETS["minatar"]
+
+
+def test_dense_layers_compute_what_they_say() -> None:
+    module = dense_torso(8, 2, activation="relu")
+    params = _params(module)
+    hidden = np.maximum(X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"], 0.0)
+    expected = np.maximum(hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"], 0.0)
+    np.testing.assert_allclose(module.apply({"params": params}, X), expected, rtol=1e-4, atol=1e-5)
+    kernel = _params(dense_torso(4))["Dense_0"]["kernel"]
+    np.testing.assert_allclose(kernel.T @ kernel, 2.0 * np.eye(4), atol=1e-5)
+
+
+def test_layer_norm_stands_before_the_activation() -> None:
+    module = dense_torso(16, activation="identity", layer_norm=True)
+    params = _params(module)
+    result = module.apply({"params": params}, X)
+    assert "LayerNorm_0" in params
+    np.testing.assert_allclose(result.mean(-1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(result.std(-1), 1.0, rtol=1e-2)
+    as_layer = build_torso({"torso": [16, "layer_norm"], "activation": "relu"})
+    np.testing.assert_allclose(as_layer.apply({"params": _params(as_layer)}, X).mean(-1), 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)])
+def test_leading_axes_are_free(leading: tuple[int, ...]) -> None:
+    module = dense_torso(4, 4)
+    assert module.apply({"params": _params(module)}, jnp.ones((*leading, 6))).shape == (*leading, 4)
+
+
+def test_convolutions_have_their_shapes_and_free_leading_axes() -> None:
+    module = build_torso({"torso": GRID})
+    params = _params(module, IMAGES)
+    shapes = jax.tree.map(jnp.shape, params)
+    assert shapes["Conv_0"]["kernel"] == (3, 3, 4, 2)
+    assert shapes["Conv_1"]["kernel"] == (3, 3, 2, 3)
+    assert shapes["Dense_0"]["kernel"] == (3 * 3 * 3, 5)
+    result = module.apply({"params": params}, IMAGES)
+    assert result.shape == (2, 3, 5)
+    alone = module.apply({"params": params}, IMAGES[1, 2])
+    np.testing.assert_allclose(alone, result[1, 2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("border", "side"), [("same", 3), ("valid", 2)])
+def test_the_border_of_a_convolution(border: str, side: int) -> None:
+    module = build_torso({"torso": [{"conv": {"filters": 2, "stride": 2, "border": border}}, "flatten"]})
+    params = _params(module, IMAGES[0])
+    assert module.apply({"params": params}, IMAGES[0]).shape == (3, side * side * 2)
+
+
+def test_a_residual_stage_adds_what_its_blocks_compute() -> None:
+    module = Torso((ResidualStage(2, num_blocks=1), "flatten"), activation="relu", orthogonal=False)
+    params = _params(module, IMAGES[0])
+    kernels = [params[f"Conv_{i}"]["kernel"] for i in range(3)]
+    assert not any(np.any(params[f"Conv_{i}"]["bias"]) for i in range(3))
+
+    def convolve(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    x = nn.max_pool(convolve(IMAGES[0], kernels[0]), (3, 3), (2, 2), "SAME")
+    x = jax.nn.relu(x + convolve(jax.nn.relu(convolve(jax.nn.relu(x), kernels[1])), kernels[2]))
+    np.testing.assert_allclose(module.apply({"params": params}, IMAGES[0]), x.reshape(3, -1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape", "size"),
+    [("minatar", (10, 10, 4), 128), ("nature", (84, 84, 4), 512), ("impala", (16, 16, 3), 256)],
+)
+def test_presets_read_images(preset: str, shape: tuple[int, ...], size: int) -> None:
+    module = build_torso({"torso": preset, "activation": "relu"})
+    features = jax.eval_shape(lambda: module.init_with_output(KEY, jnp.zeros((7, *shape)))[0])
+    assert features.shape == (7, size)
+
+
+def test_no_layer_is_the_identity() -> None:
+    np.testing.assert_array_equal(Torso().apply({}, X), X)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"type": "mpl"}, r"no torso 'mpl'\. Did you mean 'mlp'\?"),
-        ({"hiden_sizes": [4]}, r"a mlp torso has no 'hiden_sizes'\. Did you mean 'hidden_sizes'\?"),
-        ({"hidden_sizes": [4], "name": "x"}, "has no 'name'"),
-        ({"hidden_sizes": [4, 0]}, r"hidden_sizes must be positive integers, got \[4, 0\]"),
-        ({"hidden_sizes": [4.5]}, "positive integers"),
-        ({"hidden_sizes": 64}, r"hidden_sizes must be a list of positive integers, as in \[64, 64\]; got 64"),
-        ({"hidden_sizes": [4], "layer_norm": "no"}, "layer_norm must be true or false, got 'no'"),
-        ({"hidden_sizes": [4], "activation": "rellu"}, "Did you mean 'relu'"),
+        ({"torsos": [4]}, r"a network has no 'torsos'\. Did you mean 'torso'\?"),
+        ({"torso": "natur"}, r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, impala"),
+        ({"torso": [4, 0]}, "torso: size must be a positive integer, got 0"),
+        ({"torso": [4.5]}, "positive integer, got 4.5"),
+        ({"torso": 64}, r"torso must be a list of layers, as in \[64, 64\], or one of minatar, nature, impala; got 64"),
+        ({"torso": ["flaten"]}, r"no layer 'flaten'\. Did you mean 'flatten'\?"),
+        ({"torso": [{"cnv": 3}]}, r"no layer 'cnv'\. Did you mean 'conv'\?"),
+        ({"torso": [{"conv": {"filter": 3}}]}, r"a conv layer has no 'filter'\. Did you mean 'filters'\?"),
+        ({"torso": [{"conv": {"size": 3}}]}, "a conv layer needs 'filters'"),
+        ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, "border is same or valid; got 'full'"),
+        ({"torso": [{"conv": 3, "dense": 4}]}, "a layer has one kind"),
+        ({"torso": [{"conv": 3}, 4]}, "convolutions come first, then 'flatten', then dense layers"),
+        ({"torso": [4, {"conv": 3}]}, "convolutions come first, then 'flatten'"),
+        ({"torso": [{"conv": 3}]}, "convolutions come first"),
+        ({"torso": [4], "layer_norm": "no"}, "layer_norm must be true or false, got 'no'"),
+        ({"torso": [4], "activation": "rellu"}, "Did you mean 'relu'"),
     ],
 )
-def test_nonsense_is_refused_with_the_nearest_name(config: dict, message: str) -> None:
+def test_nonsense_is_refused_with_the_nearest_name(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_torso(config)

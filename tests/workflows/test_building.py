@@ -55,7 +55,7 @@ def test_whole_floats_are_whole_numbers() -> None:
         ("ppo", {"optimizer": {"name": "adm"}}, r"optimizer.name is one of adam, rmsprop, sgd; got 'adm'\. Did you"),
         ("ppo", {"agent": 3}, "agent must be a mapping from settings to values, got 3"),
         ("ppo", {"agent": {"network": [64]}}, r"agent.network must be a mapping .* got \[64\]"),
-        ("ppo", {"agent": {"network": {"hidden_sizes": 64}}}, "hidden_sizes must be a list of positive integers"),
+        ("ppo", {"agent": {"network": {"torso": 64}}}, "torso must be a list of layers"),
         ("ppo", {"agent": {"clip_epsilon": 0}}, "agent.clip_epsilon must be a number above 0, got 0"),
         ("ppo", {"agent": {"normalize_obs": "yes"}}, "agent.normalize_obs must be true or false, got 'yes'"),
         ("sac", {"batch_size": 0}, "batch_size must be a positive whole number, got 0"),

@@ -72,11 +72,11 @@ def test_other_numbers_compile_nothing(algorithm: str, env: str) -> None:
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("ppo", {"discount": 0.5}),
     ("ppo", {"optimizer": {"learning_rate": 1}}),
-    ("ppo", {"agent": {"network": {"hidden_sizes": [8]}, "clip_epsilon": 0.1, "entropy_coefficient": 0}}),
+    ("ppo", {"agent": {"network": {"torso": [8]}, "clip_epsilon": 0.1, "entropy_coefficient": 0}}),
     ("ppo", {"gae_lambda": 1, "total_timesteps": 1e9, "log_interval": 1, "checkpoint_interval": 7}),
     ("sac", {"discount": 0, "tau": 1, "learning_starts": 7}),
     ("sac", {"critic_optimizer": {"learning_rate": 0.1}, "actor_optimizer": {"learning_rate": 0.2}}),
-    ("sac", {"agent": {"network": {"hidden_sizes": [8]}, "temperature": 2, "adaptive_temperature": True}}),
+    ("sac", {"agent": {"network": {"torso": [8]}, "temperature": 2, "adaptive_temperature": True}}),
 ]
 
 
@@ -93,7 +93,7 @@ def test_another_config_of_equal_structure_compiles_nothing(algorithm: str, chan
     assert hash(jax.tree.structure(second)) == hash(jax.tree.structure(first))
 
 
-@pytest.mark.parametrize("changes", [{"num_epochs": 1}, {"agent": {"network": {"hidden_sizes": [9]}}}])
+@pytest.mark.parametrize("changes", [{"num_epochs": 1}, {"agent": {"network": {"torso": [9]}}}])
 def test_another_structure_is_another_program(changes: dict[str, Any]) -> None:
     assert jax.tree.structure(small("ppo", **changes)) != jax.tree.structure(small("ppo"))
 

@@ -18,15 +18,15 @@ ROLLOUT_TOLERANCE, PARAMETER_TOLERANCE = 1e-5, 1e-4
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
 COMBINATIONS = [(algorithm, env) for algorithm in ("ppo", "sac") for env in ENVS]
 RAINBOW = {
-    "network": {"hidden_sizes": [8], "dueling": True, "noisy": True},
+    "network": {"torso": [8], "heads": {"dueling": True, "noisy": True}},
     "values": "categorical",
     "num_atoms": 11,
 }
 # Of the other algorithms those options whose means and draws run over all devices.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "a2c": {"agent": {"network": {"hidden_sizes": [8], "shared": True}, "normalize_advantages": True}},
+    "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
     "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
-    "impala": {"agent": {"network": {"hidden_sizes": [8]}, "normalize_advantages": True}},
+    "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
 }

@@ -114,7 +114,7 @@ def test_the_oldest_make_room() -> None:
         ({"batchsize": 3}, "did you mean 'batch_size'"),
         ({"critic_optimizer": {"lerning_rate": 1.0}}, "did you mean 'learning_rate'"),
         ({"agent": {"temprature": 1.0}}, "did you mean 'temperature'"),
-        ({"agent": {"network": {"hiden_sizes": [8]}}}, "Did you mean 'hidden_sizes'"),
+        ({"agent": {"network": {"torsos": [8]}}}, "Did you mean 'torso'"),
     ],
 )
 def test_nonsense_is_refused_in_words(changes: dict, said: str) -> None:

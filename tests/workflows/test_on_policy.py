@@ -13,7 +13,7 @@ LENGTH = 8
 
 
 def test_statistics_count_a_trajectory_after_it_was_learned_from() -> None:
-    workflow = small("ppo", "Pendulum-v1", agent={"network": {"hidden_sizes": [8]}, "normalize_obs": True})
+    workflow = small("ppo", "Pendulum-v1", agent={"network": {"torso": [8]}, "normalize_obs": True})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     _, after = workflow.step(state)

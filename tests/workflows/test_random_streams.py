@@ -9,7 +9,7 @@ import pytest
 from tests.key_record import KeyRecord
 from tests.small_workflows import assert_close, small
 
-TINY = {"num_envs": 2, "agent": {"network": {"hidden_sizes": [3]}}, "eval_episodes": 2}
+TINY = {"num_envs": 2, "agent": {"network": {"torso": [3]}}, "eval_episodes": 2}
 CONFIGS = {
     "ppo": {**TINY, "rollout_length": 2, "num_epochs": 2, "num_minibatches": 2},
     "sac": {**TINY, "batch_size": 2, "learning_starts": 2, "replay_capacity": 6},

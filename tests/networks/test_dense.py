@@ -5,34 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.mlp import MLP, orthogonal_matrix
+from evorl.networks.dense import dense, orthogonal_matrix
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (5, 6))
 
 
-def _params(module: MLP) -> dict:
-    return jax.jit(module.init)(KEY, X)["params"]
-
-
-def test_it_computes_what_it_says() -> None:
-    module = MLP((8,), activation="relu", output_size=2)
-    params = _params(module)
-    hidden = np.maximum(X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"], 0.0)
-    expected = hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"]
-    np.testing.assert_allclose(module.apply({"params": params}, X), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("num_outputs", [1, 3, 16, 17])
 def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) -> None:
-    module = MLP((), output_size=num_outputs)
-    params = _params(module)
+    module = dense(num_outputs, orthogonal=True, scale=1.0)
+    params = module.init(KEY, X)["params"]
 
     def loss(params: dict) -> jax.Array:
         return jnp.sum(jnp.sin(module.apply({"params": params}, X)))
 
     def plain(params: dict) -> jax.Array:
-        return jnp.sum(jnp.sin(X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]))
+        return jnp.sum(jnp.sin(X @ params["kernel"] + params["bias"]))
 
     def derivatives(loss) -> tuple:  # of first order, and of second: forward over reverse
         return jax.grad(loss)(params), jax.jvp(jax.grad(loss), (params,), (params,))[1]
@@ -42,11 +30,8 @@ def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) ->
 
 
 def test_orthogonal_weights_have_their_gain() -> None:
-    params = _params(MLP((4,), output_size=3, output_scale=0.01))
-    kernel = params["Dense_0"]["kernel"]
-    np.testing.assert_allclose(kernel.T @ kernel, 2.0 * np.eye(4), atol=1e-5)
-    head = params["Dense_1"]["kernel"]
-    np.testing.assert_allclose(head.T @ head, 1e-4 * np.eye(3), atol=1e-7)
+    kernel = dense(3, orthogonal=True, scale=0.01).init(KEY, X)["params"]["kernel"]
+    np.testing.assert_allclose(kernel.T @ kernel, 1e-4 * np.eye(3), atol=1e-7)
 
 
 @pytest.mark.parametrize("shape", [(40, 6), (6, 40), (16, 16), (1, 5), (3, 3, 2, 8), (3, 3, 8, 40)], ids=str)
@@ -73,31 +58,6 @@ def _assert_orthonormal(rows: np.ndarray) -> None:
 
 
 def test_uniform_weights_stay_within_their_bound() -> None:
-    kernel = _params(MLP((200,), orthogonal=False))["Dense_0"]["kernel"]
+    kernel = dense(200, orthogonal=False, scale=1.0).init(KEY, X)["params"]["kernel"]
     bound = np.sqrt(3.0 / 6.0)
     assert 0.9 * bound < np.abs(kernel).max() <= bound
-
-
-def test_layer_norm_stands_before_the_activation() -> None:
-    module = MLP((16,), activation="identity", layer_norm=True)
-    params = _params(module)
-    result = module.apply({"params": params}, X)
-    assert "LayerNorm_0" in params
-    np.testing.assert_allclose(result.mean(-1), 0.0, atol=1e-5)
-    np.testing.assert_allclose(result.std(-1), 1.0, rtol=1e-2)
-
-
-@pytest.mark.parametrize("leading", [(), (3,), (2, 3)])
-def test_leading_axes_are_free(leading: tuple[int, ...]) -> None:
-    module = MLP((4, 4))
-    assert module.apply({"params": _params(module)}, jnp.ones((*leading, 6))).shape == (*leading, 4)
-
-
-def test_no_hidden_layer_is_the_identity() -> None:
-    np.testing.assert_array_equal(MLP(()).apply({}, X), X)
-
-
-def test_modules_are_compared_by_value() -> None:
-    assert MLP((4, 4)) == MLP((4, 4))
-    assert hash(MLP((4, 4))) == hash(MLP((4, 4)))
-    assert MLP((4, 4)) != MLP((4, 4), layer_norm=True)

@@ -1,17 +1,16 @@
-"""Multi-layer perceptrons."""
+"""Dense layers: their initial weights, and products whose gradients are fast."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.networks.activations import activation_by_name
 from evorl.types import Key
 
 
@@ -63,37 +62,3 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
     """A dense layer with biases of zero and the weights of ``kernel_initializer``."""
     return nn.Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
-
-
-class MLP(nn.Module):
-    """Dense layers, each followed by the activation; ``[..., I] -> [..., hidden_sizes[-1]]``.
-
-    Attributes:
-        hidden_sizes: widths of the layers.
-        activation: a name of ``evorl.networks.activations``.
-        layer_norm: whether to normalise between each hidden layer and its activation (Ba et al. 2016).
-        orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform ones of unit gain.
-        output_size: width of one more, linear layer; ``None`` for none.
-        output_scale: gain of that layer's initial weights.
-    """
-
-    hidden_sizes: tuple[int, ...]
-    activation: str = "tanh"
-    layer_norm: bool = False
-    orthogonal: bool = True
-    output_size: int | None = None
-    output_scale: float = 1.0
-    input_ndim: ClassVar[int] = 1
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        activation = activation_by_name(self.activation)
-        gain = math.sqrt(2.0) if self.orthogonal else 1.0
-        for size in self.hidden_sizes:
-            x = dense(size, self.orthogonal, gain)(x)
-            if self.layer_norm:
-                x = nn.LayerNorm()(x)
-            x = activation(x)
-        if self.output_size is not None:
-            x = dense(self.output_size, self.orthogonal, self.output_scale)(x)
-        return x
