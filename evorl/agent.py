@@ -24,11 +24,13 @@ class AgentState(PyTreeData):
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` where they are used as they come.
         extra_state: whatever else acting needs.
+        memory: zeros like what is remembered of one episode, leaves ``[*]``; ``None`` for agents without a memory.
     """
 
     params: Params
     obs_preprocessor_state: RunningStatistics | None = None
     extra_state: Any = None
+    memory: Any = None
 
 
 class Agent(PyTreeNode):
@@ -58,6 +60,9 @@ class Agent(PyTreeNode):
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """Exploring actions for ``sample_batch.obs`` ``[B, ...]``, and what the learner wants to remember of them.
+
+        An agent with a memory reads what it remembers in ``sample_batch.extras.memory``, and gives what it will
+        remember as ``memory`` among the extras.
 
         ``key`` is one key for the batch, or one per row ``[B]``.
         """

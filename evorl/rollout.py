@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,14 @@ from evorl.envs.env import EnvState
 from evorl.ops.packing import pack
 from evorl.ops.random import as_typed_key
 from evorl.ops.threefry import unrolled
+from evorl.ops.trees import zeros_where
 from evorl.sample_batch import SampleBatch
+from evorl.suggestions import did_you_mean
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
 
 EnvFn = Callable[[EnvState, Action], EnvState]
 ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
+_MEMORY = "agent_memory"  # its name in an environment state
 
 
 def rollout(
@@ -49,13 +51,15 @@ def rollout(
 
     Returns:
         The trajectory, every leaf ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor
-        of ``obs``, also where an episode ended and the environment was reset.
+        of ``obs``, also where an episode ended and the environment was reset. What an agent with a memory remembered
+        before each step is ``extras.memory``; what it remembers now is in the environment state.
 
     Raises:
         ValueError: a name in ``env_extra_fields`` is not in ``info``.
     """
     _check_fields(env_state.info, env_extra_fields)
     key = as_typed_key(key)
+    env_state = with_memory(env_state, agent_state)
 
     def block(block_state: EnvState) -> tuple[EnvState, SampleBatch]:
         keys = _step_keys(key, block_state, rollout_length)
@@ -92,21 +96,53 @@ def env_step(
     key: Key,
     env_extra_fields: Sequence[str] = (),
 ) -> tuple[EnvState, SampleBatch]:
-    """One step of the agent in its environments: the next state and the transition, leaves ``[B, ...]``."""
-    actions, policy_extras = action_fn(agent_state, SampleBatch(obs=env_state.obs), key)
-    next_state = env_fn(env_state, actions)
+    """One step of the agent in its environments: the next state and the transition, leaves ``[B, ...]``.
+
+    An agent's memory is part of the episode's state: it is handed over in ``extras.memory``, comes back in the policy's
+    extras, and is zeros again where an episode has ended.
+    """
+    memory = memory_of(env_state)
+    seen = SampleBatch(obs=env_state.obs, extras=None if memory is None else PyTreeDict(memory=memory))
+    actions, policy_extras = action_fn(agent_state, seen, key)
+    next_state = env_fn(_without_memory(env_state), actions)
+    extras = PyTreeDict() if memory is None else PyTreeDict(memory=memory)
+    if memory is not None:
+        remembered = zeros_where(next_state.done, policy_extras.pop("memory"))
+        next_state = next_state.replace(_internal=next_state._internal | {_MEMORY: remembered})
     transition = SampleBatch(
         obs=env_state.obs,
         actions=actions,
         rewards=next_state.reward,
         next_obs=next_state.info.get("next_obs", next_state.obs),
         dones=next_state.done,
-        extras=PyTreeDict(
-            policy_extras=policy_extras,
-            env_extras=PyTreeDict({name: next_state.info[name] for name in env_extra_fields}),
-        ),
+        extras=extras
+        | {
+            "policy_extras": policy_extras,
+            "env_extras": PyTreeDict({name: next_state.info[name] for name in env_extra_fields}),
+        },
     )
     return next_state, transition
+
+
+def with_memory(env_state: EnvState, agent_state: AgentState) -> EnvState:
+    """The state of environments in which the agent remembers nothing yet, unless it remembers something already."""
+    if agent_state.memory is None or memory_of(env_state) is not None:
+        return env_state
+    rows = env_state.done.shape
+    fresh = jax.tree.map(lambda x: jnp.zeros((*rows, *x.shape), x.dtype), agent_state.memory)
+    return env_state.replace(_internal=env_state._internal | {_MEMORY: fresh})
+
+
+def memory_of(env_state: EnvState) -> Any:
+    """What the agent remembers of the running episodes, leaves ``[B, ...]``; ``None`` without a memory."""
+    return env_state._internal.get(_MEMORY) if isinstance(env_state._internal, Mapping) else None
+
+
+def _without_memory(env_state: EnvState) -> EnvState:
+    if memory_of(env_state) is None:
+        return env_state
+    internal = PyTreeDict({name: value for name, value in env_state._internal.items() if name != _MEMORY})
+    return env_state.replace(_internal=internal)
 
 
 def block_size(num_envs: int, env_chunk: int | None) -> int:
@@ -128,9 +164,7 @@ def _step_keys(key: Key, env_state: EnvState, rollout_length: int) -> Key:
 def _check_fields(info: PyTreeDict, names: Sequence[str]) -> None:
     for name in names:
         if name not in info:
-            near = difflib.get_close_matches(name, info, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
                 f"env_extra_fields asks for {name!r}, which env_state.info has not; it has "
-                f"{', '.join(sorted(info))}.{hint}"
+                f"{', '.join(sorted(info))}.{did_you_mean(name, info)}"
             )

@@ -16,7 +16,7 @@ from tests.source_tree import SourceFile
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("types", "ops", "distributions"),
+    ("suggestions", "types", "ops", "distributions"),
     ("sample_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
     ("agent", "actor_critic"),
     ("rollout",),

@@ -95,3 +95,67 @@ def test_actions_and_log_probabilities_are_those_of_the_policy() -> None:
     np.testing.assert_allclose(
         agent.evaluate_actions(state, SampleBatch(obs=obs), jax.random.key(1))[0], np.tanh(policy.loc), rtol=1e-5
     )
+
+
+MEMORIES = {
+    "gru": {"memory": {"type": "gru", "size": 8}},
+    "lstm, shared": {"memory": {"type": "lstm", "size": 8}, "shared": True},
+    "dilated lstm": {"memory": {"type": "dilated_lstm", "size": 8, "num_cores": 2}, "heads": {"policy": [4]}},
+}
+
+
+@pytest.fixture(scope="module", params=MEMORIES)
+def remembering(request: pytest.FixtureRequest) -> tuple[Any, Any, Any]:
+    """A workflow whose agent has a memory, its state, and a trajectory in which episodes end."""
+    network = {"torso": [8], **MEMORIES[request.param]}
+    workflow = small("ppo", "CartPole-v1", agent={"network": network, "normalize_obs": True}, rollout_length=24)
+    collect = jax.jit(lambda w, s: w.collect(s))
+    _, before = collect(workflow, workflow.init(0))
+    trajectory, _ = collect(workflow, before)
+    assert trajectory.dones.any()
+    return workflow, before, trajectory
+
+
+def test_what_is_learned_from_is_what_acted(remembering: tuple) -> None:
+    """From the stored memory on, the policy is that of the collection: the ratio of probabilities is 1."""
+    workflow, state, trajectory = remembering
+    agent = workflow.agent
+    assert all(leaf.shape[:2] == (1, 8) for leaf in jax.tree.leaves(trajectory.extras.memory))
+    assert any(leaf.any() for leaf in jax.tree.leaves(trajectory.extras.memory))
+    estimates = agent.estimates_along(state.agent_state, state.agent_state.params, trajectory)
+    log_prob = estimates.policy.log_prob(trajectory.extras.policy_extras.raw_action)
+    np.testing.assert_allclose(log_prob, trajectory.extras.policy_extras.log_prob, rtol=1e-3, atol=1e-5)
+
+
+def test_successors_are_valued_with_the_memory_of_their_episode(remembering: tuple) -> None:
+    workflow, state, trajectory = remembering
+    agent, agent_state = workflow.agent, state.agent_state
+    estimates = agent.estimates_along(agent_state, agent_state.params, trajectory)
+    next_values = agent.next_values(agent_state, agent_state.params, trajectory, estimates)
+    going_on = ~np.asarray(trajectory.dones[:-1])
+    np.testing.assert_allclose(next_values[:-1][going_on], estimates.values[1:][going_on], rtol=1e-3, atol=1e-5)
+    ended = np.argwhere(trajectory.dones)[0]
+    memory = jax.tree.map(lambda x: x[tuple(ended)][None], estimates.memory)
+    alone = agent.estimates(agent_state, agent_state.params, trajectory.next_obs[tuple(ended)][None], memory)
+    np.testing.assert_allclose(next_values[tuple(ended)], alone.values[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce"])
+def test_every_algorithm_learns_with_a_memory(algorithm: str) -> None:
+    network = {"torso": [8], "memory": {"type": "lstm", "size": 4}}
+    workflow = small(algorithm, agent={"network": network})
+    first = workflow.init(0)
+    _, state = workflow.step(workflow.step(first)[1])
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
+    for name in ("policy", "value"):
+        assert all(jax.tree.leaves(moved[name].params.cell.state_gates))  # what came before counts
+    assert workflow.evaluate(state).episode_return.shape == ()
+
+
+def test_heads_have_layers_of_their_own() -> None:
+    _, state = _agent(shared=True, heads={"policy": [5], "value": []})
+    shapes = jax.tree.map(jnp.shape, state.params)
+    assert shapes.policy.params.torso.Dense_0.kernel == (8, 5)
+    assert set(shapes.value.params) == {"head"}
+    with pytest.raises(ValueError, match="no head 'polcy'"):
+        _agent(heads={"polcy": [5]})

@@ -110,3 +110,38 @@ def test_a_field_that_is_not_there_is_refused() -> None:
 )
 def test_blocks_are_the_largest_even_ones(num_envs: int, env_chunk: int | None, expected: int) -> None:
     assert block_size(num_envs, env_chunk) == expected
+
+
+def _counting(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+    """Remembers how many steps of the episode it has seen, and the first of its observations."""
+    memory = batch.extras.memory
+    first = jnp.where(memory.steps[..., None] == 0, batch.obs, memory.first)
+    actions, _ = _act(agent_state, batch, key)
+    return actions, PyTreeDict(memory=PyTreeDict(steps=memory.steps + 1, first=first))
+
+
+@pytest.mark.parametrize("env_chunk", [None, 2])
+def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(env_chunk: int | None) -> None:
+    env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
+    zeros = PyTreeDict(steps=jnp.zeros((), jnp.int32), first=jnp.zeros(env.obs_space.shape))
+    agent_state = AgentState(jnp.float32(0.5), memory=zeros)
+
+    def run(start: EnvState) -> tuple[SampleBatch, EnvState]:
+        return rollout(env.step, _counting, start, agent_state, KEY, LENGTH, env_chunk=env_chunk)
+
+    batch, last = jax.jit(run)(env.reset(KEY))
+    again, _ = jax.jit(run)(last)
+    assert "memory" not in batch.extras.policy_extras
+    dones = np.concatenate([batch.dones, again.dones])
+    obs = np.concatenate([batch.obs, again.obs])
+    steps, first = (np.concatenate([batch.extras.memory[k], again.extras.memory[k]]) for k in ("steps", "first"))
+    assert dones.any(axis=0).all()
+    assert steps.max() > 1
+    for env_id in range(NUM_ENVS):
+        seen, start = 0, 0
+        for t in range(2 * LENGTH):
+            assert steps[t, env_id] == seen
+            np.testing.assert_array_equal(first[t, env_id], obs[start, env_id] if seen else 0.0)
+            seen += 1
+            if dones[t, env_id]:
+                seen, start = 0, t + 1

@@ -43,11 +43,11 @@ class A2CAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: SampleBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), with an entropy bonus, of a batch ``[N, ...]``."""
+        """``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), with an entropy bonus, of a batch ``[T, B]``."""
         remembered = batch.extras.policy_extras
-        policy = self.policy(agent_state, params, batch.obs)
+        policy, values, _ = self.estimates_along(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(remembered.raw_action), remembered.advantages).mean()
-        value_loss = squared_error(self.values(agent_state, params, batch.obs), remembered.targets).mean()
+        value_loss = squared_error(values, remembered.targets).mean()
         entropy = policy.entropy().mean()
         entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
@@ -82,7 +82,7 @@ class A2CWorkflow(OnPolicyWorkflow):
             agent_state.params,
             opt_state,
             agent_state,
-            batch.flatten(),
+            batch,
             progress,
             progress=progress,
         )

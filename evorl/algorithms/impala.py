@@ -17,7 +17,7 @@ from evorl.actor_critic import ActorCriticAgent
 from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import gradient_step, scan_minibatches, standardize
+from evorl.ops.optimization import gradient_step, scan_trajectories, standardize
 from evorl.ops.returns import vtrace
 from evorl.ops.schedules import linear_schedule
 from evorl.sample_batch import SampleBatch
@@ -66,13 +66,13 @@ class IMPALAAgent(ActorCriticAgent):
         progress: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
         """Policy gradient, value error and entropy bonus (section 4.2) of whole trajectories ``[T, B]``."""
-        policy = self.policy(agent_state, params, batch.obs)
+        estimates = self.estimates_along(agent_state, params, batch)
+        policy, values, _ = estimates
         log_prob = policy.log_prob(batch.extras.policy_extras.raw_action)
-        values = self.values(agent_state, params, batch.obs)
         targets = vtrace(
             batch.rewards,
             jax.lax.stop_gradient(values),
-            jax.lax.stop_gradient(self.values(agent_state, params, batch.next_obs)),
+            jax.lax.stop_gradient(self.next_values(agent_state, params, batch, estimates)),
             batch.extras.env_extras.termination,
             batch.dones,
             jax.lax.stop_gradient(log_prob) - batch.extras.policy_extras.log_prob,
@@ -120,18 +120,17 @@ class IMPALAWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Epochs of minibatches of whole trajectories; the loss sees the statistics that acted."""
-        by_env = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), collectives.gather_rows(trajectory, axis=1))
+        trajectories = collectives.gather_rows(trajectory, axis=1)
 
         def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry
-            trajectories = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
-            given = (agent_state, trajectories, self.discount, progress)
+            given = (agent_state, minibatch, self.discount, progress)
             params, opt_state, losses = gradient_step(
                 self.agent.loss, self.optimizer, params, opt_state, *given, progress=progress
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = scan_minibatches(
-            one_minibatch, (agent_state.params, opt_state), by_env, key, self.num_epochs, self.num_minibatches
+        (params, opt_state), losses = scan_trajectories(
+            one_minibatch, (agent_state.params, opt_state), trajectories, key, self.num_epochs, self.num_minibatches
         )
         return agent_state.replace(params=params), opt_state, jax.tree.map(jnp.mean, losses)

@@ -17,7 +17,7 @@ from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
 from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
-from evorl.ops.optimization import gradient_step, scan_minibatches
+from evorl.ops.optimization import gradient_step, scan_minibatches, scan_trajectories
 from evorl.ops.schedules import linear_schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
@@ -59,14 +59,13 @@ class PPOAgent(ActorCriticAgent):
     def loss(
         self, params: Params, agent_state: AgentState, batch: SampleBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
-        """Clipped surrogate, value error and entropy bonus of a minibatch ``[N, ...]`` (eq. 9 of the paper)."""
+        """Clipped surrogate, value error and entropy bonus of a minibatch (eq. 9 of the paper)."""
         remembered = batch.extras.policy_extras
-        policy = self.policy(agent_state, params, batch.obs)
+        policy, values, _ = self.estimates_along(agent_state, params, batch)
         log_ratio = policy.log_prob(remembered.raw_action) - remembered.log_prob
         clip_epsilon = linear_schedule(progress, self.clip_epsilon, self.final_clip_epsilon)
         entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
         policy_loss = clipped_surrogate(log_ratio, remembered.advantages, clip_epsilon).mean()
-        values = self.values(agent_state, params, batch.obs)
         if self.value_clip_epsilon is None:
             value_loss = squared_error(values, remembered.targets).mean()
         else:
@@ -95,6 +94,8 @@ class PPOWorkflow(OnPolicyWorkflow):
             optimizer's step; ``None`` for 1.
         num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass.
+        whole_trajectories: minibatches are the whole trajectories of some of the environments, not single steps of any;
+            with a memory they always are.
         target_kl: stop learning from a trajectory once the approximate KL divergence from the policy that collected it
             exceeds this; ``None`` never stops.
     """
@@ -104,6 +105,7 @@ class PPOWorkflow(OnPolicyWorkflow):
     value_learning_rate_scale: float | None = None
     num_epochs: int = 4
     num_minibatches: int = 4
+    whole_trajectories: bool = False
     target_kl: float | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -114,12 +116,18 @@ class PPOWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
-        rows = self.rollout_length * self.env.num_envs
+        rows, what = self.rollout_length * self.env.num_envs, "num_envs * rollout_length = {} transitions"
+        if self._by_trajectory:
+            rows, what = self.env.num_envs, "num_envs = {} trajectories"
         if rows % self.num_minibatches:
             raise ValueError(
-                f"num_envs * rollout_length = {rows} transitions cannot be cut into num_minibatches="
-                f"{self.num_minibatches} equal parts: choose a divisor of {rows}."
+                f"{what.format(rows)} cannot be cut into num_minibatches={self.num_minibatches} equal parts: choose a "
+                f"divisor of {rows}."
             )
+
+    @property
+    def _by_trajectory(self) -> bool:
+        return self.whole_trajectories or self.agent.has_memory
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
@@ -148,9 +156,8 @@ class PPOWorkflow(OnPolicyWorkflow):
             )
             return (*kept, close), losses
 
-        (params, opt_state, _), losses = scan_minibatches(
-            one_minibatch, carry, batch.flatten(), key, self.num_epochs, self.num_minibatches
-        )
+        scan, rows = (scan_trajectories, batch) if self._by_trajectory else (scan_minibatches, batch.flatten())
+        (params, opt_state, _), losses = scan(one_minibatch, carry, rows, key, self.num_epochs, self.num_minibatches)
         metrics = jax.tree.map(jnp.mean, losses)
         metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
         return agent_state.replace(params=params), opt_state, metrics

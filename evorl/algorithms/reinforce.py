@@ -59,35 +59,31 @@ class ReinforceAgent(ActorCriticAgent):
 
         With a baseline, the value of the last observation stands for what would have followed a time limit.
         """
-        params, rewards = agent_state.params, trajectory.rewards
+        rewards, values = trajectory.rewards, 0.0
         if self.value_network is not None:
+            estimates = self.estimates_along(agent_state, agent_state.params, trajectory)
+            next_values = self.next_values(agent_state, agent_state.params, trajectory, estimates)
             truncated = trajectory.dones.astype(bool) & ~trajectory.extras.env_extras.termination.astype(bool)
-            next_values = self.values(agent_state, params, trajectory.next_obs)
             rewards = rewards + discount * jnp.where(truncated, next_values, 0.0)
+            values = estimates.values
         returns = discounted_return(rewards, trajectory.dones, discount)
         ended = jax.lax.cummax(trajectory.dones.astype(jnp.float32), axis=0, reverse=True)
         share = collectives.mean_over_shares(ended.mean())
         weights = ended / jnp.where(share > 0.0, share, 1.0)
-        values = 0.0 if self.value_network is None else self.values(agent_state, params, trajectory.obs)
         advantages = standardize(returns - values, weights) if self.normalize_advantages else returns - values
-        remembered = trajectory.extras.policy_extras | {
-            "advantages": advantages,
-            "targets": returns,
-            "weights": weights,
-        }
-        return SampleBatch(obs=trajectory.obs, extras=PyTreeDict(policy_extras=remembered))
+        return self.remembered(trajectory, advantages=advantages, targets=returns, weights=weights)
 
     def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
         """``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and ``(b(s) - G)^2``, means over a batch."""
         remembered = batch.extras.policy_extras
-        policy = self.policy(agent_state, params, batch.obs)
+        policy, values, _ = self.estimates_along(agent_state, params, batch)
         log_prob = policy.log_prob(remembered.raw_action)
         policy_loss = (remembered.weights * policy_gradient(log_prob, remembered.advantages)).mean()
         entropy = policy.entropy().mean()
         loss = policy_loss - self.entropy_coefficient * entropy
         losses = PyTreeDict(policy_loss=policy_loss, entropy=entropy)
         if self.value_network is not None:
-            errors = squared_error(self.values(agent_state, params, batch.obs), remembered.targets)
+            errors = squared_error(values, remembered.targets)
             losses.value_loss = (remembered.weights * errors).mean()
             loss += self.value_coefficient * losses.value_loss
         return loss, losses
@@ -105,7 +101,7 @@ class ReinforceWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One step on a trajectory with its returns; the loss sees the statistics that acted."""
-        batch = self.agent.with_returns(agent_state, trajectory, self.discount).flatten()
+        batch = self.agent.with_returns(agent_state, trajectory, self.discount)
         params, opt_state, losses = gradient_step(
             self.agent.loss, self.optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress
         )

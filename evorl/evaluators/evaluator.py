@@ -14,7 +14,7 @@ from evorl.envs.wrappers.vector import VectorEnv
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
-from evorl.rollout import ActionFn, block_size, env_step
+from evorl.rollout import ActionFn, block_size, env_step, with_memory
 from evorl.types import Key, PyTreeData, PyTreeNode, pytree_field
 
 
@@ -104,7 +104,7 @@ def _play(
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
     reset_key, action_key = jax.random.split(key)
     fold_rows = jax.vmap(jax.random.fold_in, (None, 0))
-    env_state = evaluator.env.reset(fold_rows(reset_key, episode_ids))
+    env_state = with_memory(evaluator.env.reset(fold_rows(reset_key, episode_ids)), agent_state)
     action_keys = fold_rows(action_key, episode_ids)
     num_rows = episode_ids.shape[0]
 

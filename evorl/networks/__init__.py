@@ -10,11 +10,13 @@ from evorl.networks.heads import (
     apply_network,
 )
 from evorl.networks.inputs import network_input, select_observation
+from evorl.networks.memory import MemoryNetwork, assemble, build_cell
 from evorl.networks.torsos import Torso, build_torso, dense_torso
 
 __all__ = [
     "EnsembleQNetwork",
     "FeatureNetwork",
+    "MemoryNetwork",
     "PolicyNetwork",
     "QNetwork",
     "Torso",
@@ -22,6 +24,8 @@ __all__ = [
     "activation_by_name",
     "activation_names",
     "apply_network",
+    "assemble",
+    "build_cell",
     "build_torso",
     "dense_torso",
     "network_input",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 import jax
+
+from evorl.suggestions import did_you_mean
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
@@ -37,6 +38,5 @@ def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
     """
     if name in _ACTIVATIONS:
         return _ACTIVATIONS[name]
-    nearest = difflib.get_close_matches(str(name).lower(), _ACTIVATIONS, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    hint = did_you_mean(str(name).lower(), _ACTIVATIONS)
     raise ValueError(f"there is no activation {name!r}.{hint} There are: {', '.join(activation_names())}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.suggestions import did_you_mean
 from evorl.types import Observation
 
 
@@ -24,9 +24,8 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
     if not isinstance(obs, Mapping):
         raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
     if key not in obs:
-        nearest = difflib.get_close_matches(key, [str(name) for name in obs], n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"the observation has no entry {key!r}.{hint} There are: {', '.join(sorted(map(str, obs)))}.")
+        there_are = f"There are: {', '.join(sorted(map(str, obs)))}."
+        raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {there_are}")
     entries: Mapping[Any, Observation] = obs
     return entries[key]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import flax.linen as nn
@@ -13,6 +12,7 @@ import jax
 
 from evorl.networks.activations import activation_by_name
 from evorl.networks.dense import dense, kernel_initializer
+from evorl.suggestions import no_such
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +56,11 @@ class Dense:
     size: int
 
 
-Layer: TypeAlias = Dense | Convolution | ResidualStage | Literal["flatten", "layer_norm"]
+Layer: TypeAlias = Dense | Convolution | ResidualStage | str  # "flatten" or "layer_norm"
 
 _LAYERS: dict[str, type] = {"conv": Convolution, "dense": Dense, "residual": ResidualStage}
 _NAMES = ("flatten", "layer_norm")
+_KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES)
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
     "minatar": (Convolution(16, 3, 1, "valid"), "flatten", Dense(128)),
@@ -111,7 +112,7 @@ class Torso(nn.Module):
                 x = activation(self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, x)
-            else:
+            elif isinstance(layer, Dense):
                 x = dense(layer.size, self.orthogonal, self._gain)(x)
                 x = activation(nn.LayerNorm()(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
@@ -159,7 +160,7 @@ def build_torso(options: Mapping[str, Any], **defaults: Any) -> Torso:
     known = ("torso", "activation", "layer_norm", "orthogonal")
     for name in options:
         if name not in known:
-            raise ValueError(f"a network has no {name!r}.{_hint(name, known)} There are: {', '.join(known)}.")
+            raise ValueError(no_such("network option", name, known))
     for name in ("layer_norm", "orthogonal"):
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
@@ -172,7 +173,7 @@ def build_layers(layers: Any, where: str) -> tuple[Layer, ...]:
     """Layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
     if isinstance(layers, str):
         if layers not in PRESETS:
-            raise ValueError(f"there is no torso {layers!r}.{_hint(layers, PRESETS)} There are: {', '.join(PRESETS)}.")
+            raise ValueError(no_such("torso", layers, PRESETS))
         return PRESETS[layers]
     if not isinstance(layers, list | tuple):
         raise ValueError(
@@ -194,25 +195,20 @@ def _layer(layer: Any, where: str) -> Layer:
             raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
         ((kind, options),) = layer.items()
         if kind not in _LAYERS:
-            raise ValueError(f"{where}: there is no layer {kind!r}.{_hint(kind, _LAYERS)} {_THERE_ARE}")
+            raise ValueError(f"{where}: {no_such('layer', kind, _KINDS)}")
         names = [field.name for field in dataclasses.fields(_LAYERS[kind])]
         options = options if isinstance(options, Mapping) else {names[0]: options}
         for name in options:
             if name not in names:
-                raise ValueError(
-                    f"{where}: a {kind} layer has no {name!r}.{_hint(name, names)} There are: {', '.join(names)}."
-                )
+                raise ValueError(f"{where}: {no_such(f'option of {kind}', name, names)}")
         if names[0] not in options:
             raise ValueError(f"{where}: a {kind} layer needs {names[0]!r}.")
         return _LAYERS[kind](**{name: _checked(name, value, where) for name, value in options.items()})
     if layer in _NAMES:
         return layer
     if isinstance(layer, str):
-        raise ValueError(f"{where}: there is no layer {layer!r}.{_hint(layer, _NAMES)} {_THERE_ARE}")
+        raise ValueError(f"{where}: {no_such('layer', layer, _KINDS)}")
     return Dense(_checked("size", layer, where))
-
-
-_THERE_ARE = f"There are: numbers (dense layers), {', '.join((*_LAYERS, *_NAMES))}."
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
@@ -227,8 +223,3 @@ def _checked(name: str, value: Any, where: str) -> Any:
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:
     return any(isinstance(layer, Convolution | ResidualStage) for layer in layers)
-
-
-def _hint(name: Any, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" Did you mean {nearest[0]!r}?" if nearest else ""

@@ -154,3 +154,26 @@ def scan_minibatches(
         return update(carry, unpack(jax.tree.map(lambda x: x[collectives.minibatch_share(rows)], packed)))
 
     return jax.lax.scan(one_minibatch, carry, order)
+
+
+def scan_trajectories(
+    update: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    trajectories: Any,
+    key: jax.Array,
+    num_epochs: int,
+    num_minibatches: int,
+) -> tuple[Any, Any]:
+    """``scan_minibatches`` whose rows are whole trajectories: leaves ``[T, B, ...]``, minibatches of them likewise.
+
+    Raises:
+        ValueError: B is not divisible by ``num_minibatches``.
+    """
+
+    def swapped(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
+
+    def one_minibatch(carry: Any, rows: Any) -> tuple[Any, Any]:
+        return update(carry, swapped(rows))
+
+    return scan_minibatches(one_minibatch, carry, swapped(trajectories), key, num_epochs, num_minibatches)

@@ -59,3 +59,8 @@ def num_rows(tree: Any) -> int:
     if not leaves:
         raise ValueError("a tree without leaves has no rows.")
     return leaves[0].shape[0]
+
+
+def zeros_where(where: jax.Array, tree: Tree) -> Tree:
+    """Leaves ``[*where.shape, ...]`` with zeros in the rows where ``where`` (bools or floats) holds."""
+    return tree_where(where.astype(bool), jax.tree.map(jnp.zeros_like, tree), tree)

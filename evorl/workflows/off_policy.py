@@ -18,7 +18,7 @@ from evorl.ops.random import split_rows
 from evorl.ops.schedules import linear_schedule
 from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers import PrioritizedReplayBuffer, UniformReplayBuffer, take_n_step
-from evorl.rollout import rollout
+from evorl.rollout import rollout, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
@@ -119,7 +119,7 @@ class OffPolicyWorkflow(Workflow):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
-        state.env_state = self.env.reset(env_key)
+        state.env_state = with_memory(self.env.reset(env_key), agent_state)
         state.replay_state = self.replay_buffer.init(self._transition_spec(state.env_state))
         return state
 

@@ -11,7 +11,7 @@ from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.optimization import Optimizer
-from evorl.rollout import rollout
+from evorl.rollout import rollout, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
@@ -54,11 +54,13 @@ class OnPolicyWorkflow(Workflow):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.optimizer.init(agent_state.params)
-        state.env_state = self.env.reset(env_key)
+        state.env_state = with_memory(self.env.reset(env_key), agent_state)
         return state
 
     def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments."""
+        """A trajectory ``[T, B, ...]`` of this device's environments; ``extras.memory`` is what an agent with a memory
+        remembered before its first step, ``[1, B, *]``.
+        """
         key, rollout_key = jax.random.split(state.key)
         trajectory, env_state = rollout(
             self.env.step,
@@ -70,7 +72,10 @@ class OnPolicyWorkflow(Workflow):
             env_extra_fields=EPISODE_FIELDS,
             env_chunk=self.env_chunk,
         )
-        return trajectory, state.replace(env_state=env_state, key=key)
+        extras = trajectory.extras
+        if "memory" in extras:  # later ones are computed again, in learning
+            extras = extras | {"memory": jax.tree.map(lambda x: x[:1], extras.memory)}
+        return trajectory.replace(extras=extras), state.replace(env_state=env_state, key=key)
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""

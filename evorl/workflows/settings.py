@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.suggestions import did_you_mean
 from evorl.types import PyTreeNode
 
 
@@ -81,8 +82,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         raise ValueError(f"{name} must be a name, got {_shown(value)}.")
     if typing.get_origin(wanted_type) is typing.Literal and value not in typing.get_args(wanted_type):
         valid = [str(option) for option in typing.get_args(wanted_type)]
-        near = difflib.get_close_matches(str(value), valid, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(value, valid)
         raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {_shown(value)}.{hint}")
     return value
 

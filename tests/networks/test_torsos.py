@@ -110,14 +110,14 @@ def test_no_layer_is_the_identity() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"torsos": [4]}, r"a network has no 'torsos'\. Did you mean 'torso'\?"),
+        ({"torsos": [4]}, r"no network option 'torsos'\. Did you mean 'torso'\?"),
         ({"torso": "natur"}, r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, impala"),
         ({"torso": [4, 0]}, "torso: size must be a positive integer, got 0"),
         ({"torso": [4.5]}, "positive integer, got 4.5"),
         ({"torso": 64}, r"torso must be a list of layers, as in \[64, 64\], or one of minatar, nature, impala; got 64"),
         ({"torso": ["flaten"]}, r"no layer 'flaten'\. Did you mean 'flatten'\?"),
         ({"torso": [{"cnv": 3}]}, r"no layer 'cnv'\. Did you mean 'conv'\?"),
-        ({"torso": [{"conv": {"filter": 3}}]}, r"a conv layer has no 'filter'\. Did you mean 'filters'\?"),
+        ({"torso": [{"conv": {"filter": 3}}]}, r"no option of conv 'filter'\. Did you mean 'filters'\?"),
         ({"torso": [{"conv": {"size": 3}}]}, "a conv layer needs 'filters'"),
         ({"torso": [{"conv": {"filters": 3, "border": "full"}}]}, "border is same or valid; got 'full'"),
         ({"torso": [{"conv": 3, "dense": 4}]}, "a layer has one kind"),

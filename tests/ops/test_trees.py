@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.trees import flatten_leading_axes, num_rows, split_leading_axis, tree_where
+from evorl.ops.trees import flatten_leading_axes, num_rows, split_leading_axis, tree_where, zeros_where
 
 
 def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:
@@ -22,6 +22,15 @@ def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:
 def test_tree_where_with_a_scalar_chooses_the_whole_tree() -> None:
     np.testing.assert_array_equal(tree_where(jnp.array(True), jnp.ones(3), jnp.zeros(3)), 1.0)
     assert tree_where(False, 1.0, 2.0) == 2.0
+
+
+def test_rows_become_zeros() -> None:
+    tree = {"a": jnp.ones((2, 3, 4)), "count": jnp.ones((2, 3), jnp.int32)}
+    where = jnp.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    zeroed = zeros_where(where, tree)
+    np.testing.assert_array_equal(zeroed["count"], 1 - where.astype(jnp.int32))
+    np.testing.assert_array_equal(zeroed["a"], jnp.broadcast_to(1.0 - where[..., None], (2, 3, 4)))
+    assert zeroed["count"].dtype == jnp.int32
 
 
 def test_axes_are_joined_and_split() -> None:

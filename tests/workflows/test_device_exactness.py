@@ -26,7 +26,9 @@ RAINBOW = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
     "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
+    "a2c, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "lstm", "size": 4}}}},
     "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
+    "ppo, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "gru", "size": 4}, "shared": True}}},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
 }
