@@ -146,8 +146,8 @@ class QNetwork(nn.Module):
 class EnsembleQNetwork(nn.Module):
     """``num_critics`` independent Q networks, each initialised from its own key, evaluated as one batched product.
 
-    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones. Every
-    parameter has a leading axis K.
+    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with one
+    more axis of ``num_atoms`` if given. Every parameter has a leading axis K.
 
     Attributes:
         torso: the torso of one member.
@@ -155,6 +155,7 @@ class EnsembleQNetwork(nn.Module):
         num_actions: as in ``QNetwork``.
         observation_ndim: as in ``QNetwork``.
         output_scale: as in ``QNetwork``.
+        num_atoms: as in ``QNetwork``.
     """
 
     torso: nn.Module
@@ -162,6 +163,7 @@ class EnsembleQNetwork(nn.Module):
     num_actions: int | None = None
     observation_ndim: int = 1
     output_scale: float = 1.0
+    num_atoms: int | None = None
 
     @nn.compact
     def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
@@ -176,7 +178,12 @@ class EnsembleQNetwork(nn.Module):
             axis_size=self.num_critics,
         )
         member = members(
-            self.torso.clone(parent=None), self.num_actions, self.observation_ndim, self.output_scale, name="members"
+            self.torso.clone(parent=None),
+            self.num_actions,
+            self.observation_ndim,
+            self.output_scale,
+            self.num_atoms,
+            name="members",
         )
         return member(obs) if action is None else member(obs, action)
 

@@ -67,6 +67,17 @@ def test_ensemble_of_discrete_action_values() -> None:
     assert ensemble.apply(params, OBS.reshape(5, 1, 4)).shape == (2, 5, 1, 3)
 
 
+def test_ensemble_of_distributions() -> None:
+    """The atoms are the last axis; each member is the Q network of its parameters."""
+    continuous, discrete = EnsembleQNetwork(TORSO, 3, num_atoms=7), EnsembleQNetwork(TORSO, 3, 2, num_atoms=7)
+    params = jax.jit(continuous.init)(KEY, OBS, ACTIONS)
+    atoms = continuous.apply(params, OBS, ACTIONS)
+    assert atoms.shape == (3, 5, 7)
+    last = {"params": jax.tree.map(lambda x: x[2], params["params"]["members"])}
+    np.testing.assert_allclose(QNetwork(TORSO, num_atoms=7).apply(last, OBS, ACTIONS), atoms[2], rtol=1e-4, atol=1e-5)
+    assert discrete.apply(jax.jit(discrete.init)(KEY, OBS), OBS).shape == (3, 5, 2, 7)
+
+
 def test_wrong_use_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="exactly when it was built without num_actions"):
         QNetwork(TORSO).init(KEY, OBS)
