@@ -11,7 +11,8 @@ import flax.linen as nn
 import jax
 
 from evorl.networks.activations import activation_by_name
-from evorl.networks.dense import dense, kernel_initializer
+from evorl.networks.convolution import convolution
+from evorl.networks.dense import dense
 from evorl.suggestions import no_such
 
 
@@ -122,17 +123,15 @@ class Torso(nn.Module):
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
-        initializer = kernel_initializer(self.orthogonal, self._gain)
-        window = (layer.size, layer.size)
-        return nn.Conv(layer.filters, window, layer.stride, layer.border.upper(), kernel_init=initializer)(x)
+        return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
         activation = activation_by_name(self.activation)
-        convolution = Convolution(layer.filters)
-        x = nn.max_pool(self._convolution(convolution, x), (3, 3), (2, 2), "SAME")
+        window = Convolution(layer.filters)
+        x = nn.max_pool(self._convolution(window, x), (3, 3), (2, 2), "SAME")
         for _ in range(layer.num_blocks):
-            inner = self._convolution(convolution, activation(x))
-            x += self._convolution(convolution, activation(inner))
+            inner = self._convolution(window, activation(x))
+            x += self._convolution(window, activation(inner))
         return activation(x)
 
 
