@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.agent import Agent, AgentState
 from evorl.envs import Box, Env, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
+from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows import Workflow
@@ -111,3 +113,62 @@ def assert_actions_are_best(agent: Agent, agent_state: AgentState, name: str, co
     obs, _, best = questions(name, continuous)
     actions, _ = agent.evaluate_actions(agent_state, SampleBatch(obs=obs), jax.random.key(0))
     np.testing.assert_allclose(actions, best, atol=0.05)
+
+
+class ActorCriticProbes:
+    """Tests of an actor-critic in all probes. A class below is named ``Test...`` and says how to train."""
+
+    @staticmethod
+    def train(continuous: bool) -> tuple[bool, Any, AgentState]:
+        """What ``train_on_every_probe`` gives."""
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class", params=KINDS)
+    def trained(self, request: pytest.FixtureRequest) -> tuple[bool, Any, AgentState]:
+        return self.train(KINDS[request.param])
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_values_of_a_probe(self, trained: tuple, name: str) -> None:
+        continuous, agent, agent_state = trained
+        assert_values_are_known(agent, agent_state, name, continuous)
+
+    @pytest.mark.parametrize("name", ACTION_NAMES)
+    def test_actions_in_a_probe(self, trained: tuple, name: str) -> None:
+        continuous, agent, agent_state = trained
+        assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+class RecurrentActorCriticProbes(ActorCriticProbes):
+    """The same of an agent with a memory, which is asked along episodes that it plays."""
+
+    @pytest.fixture(scope="class")
+    def played(self, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
+        """Whether actions are continuous, a trajectory ``[T, B]`` of the best actions, and the values along it."""
+        continuous, agent, agent_state = trained
+        env = every_probe(continuous, 64)
+
+        def play(key: jax.Array) -> tuple[SampleBatch, jax.Array]:
+            start = env.reset(key)
+            trajectory, _ = rollout(env.step, agent.evaluate_actions, start, agent_state, key, 3 * TIME_LIMIT)
+            return trajectory, agent.estimates_along(agent_state, agent_state.params, trajectory).values
+
+        return continuous, *jax.jit(play)(jax.random.key(1))
+
+    @staticmethod
+    def _rows(played: tuple, name: str) -> tuple[ProbeEnv, jax.Array, np.ndarray, np.ndarray]:
+        """The probe, and what was seen, done and expected in it."""
+        continuous, trajectory, values = played
+        is_there = np.asarray(trajectory.obs[..., 1 + NAMES.index(name)]) == 1.0
+        assert is_there.any()
+        seen = jnp.asarray(np.asarray(trajectory.obs)[is_there][:, :1])
+        return ProbeEnv(name, continuous), seen, np.asarray(trajectory.actions)[is_there], np.asarray(values)[is_there]
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_values_of_a_probe(self, played: tuple, name: str) -> None:
+        probe, seen, _, values = self._rows(played, name)
+        np.testing.assert_allclose(values, probe.value(seen, DISCOUNT), rtol=0.01)
+
+    @pytest.mark.parametrize("name", ACTION_NAMES)
+    def test_actions_in_a_probe(self, played: tuple, name: str) -> None:
+        probe, seen, actions, _ = self._rows(played, name)
+        np.testing.assert_allclose(actions, probe.best_action(seen), atol=0.05)

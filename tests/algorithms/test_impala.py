@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -9,23 +11,15 @@ import pytest
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.ops.optimization import Optimizer
 from evorl.ops.returns import gae
-from tests.every_probe import (
-    ACTION_NAMES,
-    KINDS,
-    NAMES,
-    assert_actions_are_best,
-    assert_values_are_known,
-    train_on_every_probe,
-)
+from tests.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
 from tests.small_workflows import small
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def trained(request: pytest.FixtureRequest) -> tuple:
+def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         IMPALAWorkflow,
-        {"network": {"torso": [64, 64]}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
-        KINDS[request.param],
+        {"network": {"torso": [64, 64], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        continuous,
         num_envs=64,
         rollout_length=16,
         num_epochs=2,
@@ -35,16 +29,14 @@ def trained(request: pytest.FixtureRequest) -> tuple:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
-    assert_values_are_known(agent, agent_state, name, continuous)
+class TestProbes(ActorCriticProbes):
+    train = staticmethod(_train)
 
 
-@pytest.mark.parametrize("name", ACTION_NAMES)
-def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
-    assert_actions_are_best(agent, agent_state, name, continuous)
+class TestProbesWithMemory(RecurrentActorCriticProbes):
+    @staticmethod
+    def train(continuous: bool) -> tuple[bool, Any, Any]:
+        return _train(continuous, memory={"type": "gru", "size": 32})
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +17,9 @@ from evorl.workflows.building import agent_from_config
 from tests.every_probe import (
     ACTION_NAMES,
     KINDS,
-    NAMES,
+    ActorCriticProbes,
+    RecurrentActorCriticProbes,
     assert_actions_are_best,
-    assert_values_are_known,
     every_probe,
     train_on_every_probe,
 )
@@ -28,26 +30,21 @@ TRAINING = {
     "rollout_length": 16,
     "optimizer": Optimizer(learning_rate=5e-3, final_learning_rate=0.0),
 }
-SETTINGS = {"network": {"torso": [64, 64]}, "value_coefficient": 1.0}
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def trained(request: pytest.FixtureRequest) -> tuple:
-    return train_on_every_probe(
-        ReinforceWorkflow, SETTINGS, KINDS[request.param], total_timesteps=512 * 4000, **TRAINING
-    )
+def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
+    settings = {"network": {"torso": [64, 64], **network}, "value_coefficient": 1.0}
+    return train_on_every_probe(ReinforceWorkflow, settings, continuous, total_timesteps=512 * 4000, **TRAINING)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
-    assert_values_are_known(agent, agent_state, name, continuous)
+class TestProbes(ActorCriticProbes):
+    train = staticmethod(_train)
 
 
-@pytest.mark.parametrize("name", ACTION_NAMES)
-def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
-    assert_actions_are_best(agent, agent_state, name, continuous)
+class TestProbesWithMemory(RecurrentActorCriticProbes):
+    @staticmethod
+    def train(continuous: bool) -> tuple[bool, Any, Any]:
+        return _train(continuous, memory={"type": "dilated_lstm", "size": 32, "num_cores": 2})
 
 
 @pytest.mark.parametrize("kind", KINDS)
