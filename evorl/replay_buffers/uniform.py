@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.random import as_typed_key
-from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, take
 from evorl.types import Key, PyTreeNode
 
@@ -63,10 +62,6 @@ class UniformReplayBuffer(PyTreeNode):
         """``batch_size`` transitions, leaves ``[batch_size, ...]``; zeros from a buffer that is still empty."""
         rows, envs = self.draw_indices(state, key, batch_size)
         return take(state.data, rows, envs, self.num_envs)
-
-    def sample_many(self, state: ReplayState, key: Key, num_batches: int, batch_size: int) -> Any:
-        """Independent batches by one gather, leaves ``[num_batches, batch_size, ...]``."""
-        return split_leading_axis(self.sample(state, key, num_batches * batch_size), num_batches, batch_size)
 
     def num_transitions(self, state: ReplayState) -> jax.Array:
         """How many transitions are stored over all devices, int32 scalar."""

@@ -64,13 +64,6 @@ def test_sampling_is_uniform_over_what_is_stored(num_rows: int) -> None:
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
 
 
-def test_many_batches_are_one_gather_of_independent_draws() -> None:
-    sample = BUFFER.sample_many(_filled(6), jax.random.key(0), num_batches=3, batch_size=10)
-    assert sample["obs"].shape == (3, 10, 2)
-    assert not np.array_equal(sample["id"][0], sample["id"][1])
-    np.testing.assert_array_equal(sample["id"].reshape(-1), BUFFER.sample(_filled(6), jax.random.key(0), 30)["id"])
-
-
 def test_an_empty_buffer_gives_zeros_and_legacy_keys_work() -> None:
     sample = BUFFER.sample(BUFFER.init(SPEC), jax.random.PRNGKey(0), 5)
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(sample))
@@ -84,14 +77,14 @@ def test_samples_do_not_depend_on_the_number_of_devices(devices: int) -> None:
     spec = ReplayState(data=PartitionSpec(None, DATA_AXIS), cursor=PartitionSpec(), size=PartitionSpec())
     sharded = jax.jit(
         jax.shard_map(
-            lambda state, key: BUFFER.sample_many(state, key, 2, 8),
+            lambda state, key: BUFFER.sample(state, key, 16),
             mesh=mesh,
             in_specs=(spec, PartitionSpec()),
             out_specs=PartitionSpec(),
         )
     )
     state, key = _filled(6), jax.random.key(5)
-    jax.tree.map(np.testing.assert_array_equal, sharded(state, key), BUFFER.sample_many(state, key, 2, 8))
+    jax.tree.map(np.testing.assert_array_equal, sharded(state, key), BUFFER.sample(state, key, 16))
 
 
 def test_the_node_is_structure_only() -> None:
