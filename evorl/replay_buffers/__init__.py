@@ -3,12 +3,16 @@
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
 from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.sequence import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer, take_sequences
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 
 __all__ = [
     "PrioritizedReplayBuffer",
     "PrioritizedReplayState",
+    "PrioritizedSequenceReplayBuffer",
     "ReplayState",
+    "SequenceReplayBuffer",
     "UniformReplayBuffer",
     "take_n_step",
+    "take_sequences",
 ]

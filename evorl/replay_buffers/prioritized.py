@@ -69,7 +69,7 @@ class PrioritizedReplayBuffer(UniformReplayBuffer):
         The paper divides them by the greatest of a batch: that is left to the caller, who knows the batches.
         """
         probability = get_weights(state.priorities, rows * self.num_envs + envs) / state.priorities.total
-        return (self.num_transitions(state) * probability) ** -exponent
+        return (self.num_choices(state) * probability) ** -exponent
 
     def set_priorities(
         self,

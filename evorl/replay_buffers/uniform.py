@@ -67,6 +67,10 @@ class UniformReplayBuffer(PyTreeNode):
         """How many transitions are stored over all devices, int32 scalar."""
         return state.size * self.num_envs
 
+    def num_choices(self, state: ReplayState) -> jax.Array:
+        """How many different draws there are over all devices, int32 scalar."""
+        return self.num_transitions(state)
+
     def can_sample(self, state: ReplayState, min_size: jax.Array | float) -> jax.Array:
         """Whether at least ``min_size`` transitions are stored, bool scalar."""
         return self.num_transitions(state) >= min_size

@@ -1,0 +1,134 @@
+"""Sequences of consecutive steps, for learners with memory: what is stored are single steps.
+
+A sequence lies between the oldest and the newest step that are stored, so it never crosses the row that is written
+next. It may go through the end of an episode: ``starts`` says where the memory begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.random import as_typed_key
+from evorl.ops.sum_tree import find, set_weights
+from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
+from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, rows_to_write, take
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key
+
+
+def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, length: int) -> SampleBatch:
+    """The sequences that start at ``(rows, envs)``, time first.
+
+    Args:
+        state: a ring of ``SampleBatch`` with ``dones`` and a dict of ``extras``.
+        rows: ``[N]``, filled rows of the ring.
+        envs: ``[N]``, global numbers of the environments.
+        num_envs: number of environments over all devices.
+        length: steps of a sequence, T.
+
+    Returns:
+        Every field ``[T, N, ...]``, but ``extras.memory``, where it is stored: that of the first step, ``[N, ...]``.
+        New in ``extras``, both bool ``[T, N]``: ``mask``, the steps that are stored (the others hold anything), and
+        ``starts``, whether an episode starts with the step; never the first, whose memory is given.
+    """
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    extras = state.data.extras
+    memory = {name: take(extras[name], rows, envs, num_envs) for name in ("memory",) if name in extras}
+    others = type(extras)({name: value for name, value in extras.items() if name != "memory"})
+    steps = jnp.arange(length, dtype=jnp.int32)[:, None]  # [T, 1]
+    window = (rows + steps) % num_rows  # [T, N]
+    batch = take(state.data.replace(extras=others), window, jnp.broadcast_to(envs, window.shape), num_envs)
+    starts = jnp.concatenate([jnp.zeros((1, *rows.shape), jnp.bool_), batch.dones.astype(jnp.bool_)[:-1]])
+    mask = steps < state.size - _age(state, rows)
+    return batch.replace(extras=batch.extras | memory | {"mask": mask, "starts": starts})
+
+
+class SequenceReplayBuffer(UniformReplayBuffer):
+    """A ring of the latest transitions, from which starts of whole sequences are drawn uniformly, with replacement.
+
+    Before there is a whole one the oldest stored step is drawn, and the mask says how much follows.
+
+    Attributes:
+        length: steps of a sequence.
+        period: steps of an environment between two starts (Kapturowski et al. 2019, section 2.3, have half a length);
+            the rows of the ring are rounded up to a multiple of it.
+    """
+
+    length: int = 1
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 1 or self.period < 1:
+            raise ValueError(
+                f"sequences need at least one step and as much from one to the next, got length={self.length} and "
+                f"period={self.period}."
+            )
+        if self.length + self.period - 1 > self.num_rows:
+            raise ValueError(
+                f"sequences of {self.length} steps that start every {self.period} steps do not fit into the "
+                f"{self.num_rows} steps of each environment that a replay capacity of {self.capacity} keeps: choose "
+                "shorter ones, or a larger capacity."
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the ring, a multiple of the period."""
+        return -(-super().num_rows // self.period) * self.period
+
+    def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
+        """``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, all legal ones equally likely."""
+        flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(self.num_choices(state), 1))
+        rows = (self._first_start(state) + flat // self.num_envs * self.period) % self.num_rows
+        return rows, flat % self.num_envs
+
+    def num_choices(self, state: ReplayState) -> jax.Array:
+        """How many whole sequences are stored over all devices, int32 scalar; 0 while there is none."""
+        last = state.cursor - self.length
+        return jnp.maximum((last - self._first_start(state)) // self.period + 1, 0) * self.num_envs
+
+    def _first_start(self, state: ReplayState) -> jax.Array:
+        """The first row from the oldest one on where sequences start; below zero if it is one of the ring's end."""
+        oldest = state.cursor - state.size
+        return -(-oldest // self.period) * self.period
+
+    def is_start(self, state: ReplayState, rows: jax.Array) -> jax.Array:
+        """Whether a whole sequence starts at these rows, bool of their shape."""
+        return (_age(state, rows) + self.length <= state.size) & (rows % self.period == 0)
+
+
+class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
+    """A ring of the latest transitions, from which starts of whole sequences are drawn by the sequences' priorities.
+
+    A sequence is given the greatest priority when its last step is added, and loses it when its first is overwritten.
+    """
+
+    def add(self, state: Any, batch: Any, mask: jax.Array | None = None) -> PrioritizedReplayState:
+        """The buffer with ``batch`` added, leaves ``[T, B, ...]``; see ``ring.add_rows``."""
+        num_new = jax.tree.leaves(batch)[0].shape[0]
+        _, added = rows_to_write(state, num_new, mask)
+        new_state = add_rows(state, batch, mask)
+        # Starts that become legal, or illegal: from the first whose sequence had no end yet up to the newest row.
+        steps = jnp.arange(num_new + self.length - 1, dtype=jnp.int32)
+        rows = (state.cursor - self.length + 1 + steps) % self.num_rows
+        weights = jnp.where(self.is_start(new_state, rows), state.greatest, 0.0)[:, None]
+        indices = rows[:, None] * self.num_envs + jnp.arange(self.num_envs, dtype=jnp.int32)
+        indices = jnp.where((steps < self.length - 1 + added)[:, None], indices, DROPPED)
+        weights = jnp.broadcast_to(weights, indices.shape).reshape(-1)
+        return new_state.replace(priorities=set_weights(state.priorities, indices.reshape(-1), weights))
+
+    def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
+        """``(rows, envs)`` of the starts of ``num`` sequences, int32 ``[num]`` each, in proportion to priorities."""
+        shares = jax.random.uniform(as_typed_key(key), (num,))
+        index = jnp.where(state.priorities.total > 0.0, find(state.priorities, shares), 0)
+        return index // self.num_envs, index % self.num_envs
+
+
+def _age(state: ReplayState, rows: jax.Array) -> jax.Array:
+    """How many steps after the oldest one these rows are, int32 of their shape."""
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    return (rows - (state.cursor - state.size)) % num_rows

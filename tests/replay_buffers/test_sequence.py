@@ -1,0 +1,217 @@
+"""Sequences of consecutive steps, against loops over what was added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.sum_tree import get_weights
+from evorl.replay_buffers import (
+    PrioritizedReplayState,
+    PrioritizedSequenceReplayBuffer,
+    ReplayState,
+    SequenceReplayBuffer,
+    take_sequences,
+)
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+
+NUM_ENVS, ROWS, LENGTH, PERIOD = 4, 12, 5, 2
+BUFFER = SequenceReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, length=LENGTH, period=PERIOD)
+PRIORITIZED = PrioritizedSequenceReplayBuffer(
+    capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, length=LENGTH, period=PERIOD, exponent=0.5
+)
+LENGTHS_OF_HISTORY = [3, 5, 9, 12, 17, 28]  # less than a sequence, one, some, a full ring, and around it
+
+
+def _history(length: int) -> SampleBatch:
+    """Random ends; step t of environment b has the number ``100 t + b`` and the memory ``[t, b]``."""
+    t, b = jnp.meshgrid(jnp.arange(length), jnp.arange(NUM_ENVS), indexing="ij")
+    return SampleBatch(
+        obs=(100 * t + b).astype(jnp.float32),
+        dones=jax.random.bernoulli(jax.random.key(0), 0.3, (length, NUM_ENVS)),
+        extras=PyTreeDict(
+            memory=PyTreeDict(hidden=jnp.stack([t, b], axis=-1).astype(jnp.float32)),
+            termination=t % 3 == 0,
+        ),
+    )
+
+
+def _stored(history: SampleBatch, buffer: SequenceReplayBuffer = BUFFER) -> Any:
+    state = buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+    for start in range(0, len(history), 3):
+        state = buffer.add(state, history[start : start + 3])
+    return state
+
+
+def _legal_starts(length: int) -> set[tuple[int, int]]:
+    """Steps of the history, and environments, from which a whole sequence is stored."""
+    times = range(max(0, length - ROWS), length - LENGTH + 1)
+    return {(t, env) for t in times if t % PERIOD == 0 for env in range(NUM_ENVS)}
+
+
+def _step_of(row: int, length: int) -> int:
+    """The step of the history that a row holds."""
+    return next(t for t in range(length - 1, -1, -1) if t % ROWS == row)
+
+
+@pytest.mark.parametrize("length", LENGTHS_OF_HISTORY)
+def test_sequences_are_what_was_added(length: int) -> None:
+    history = _history(length)
+    oldest = max(0, length - ROWS)
+    times, envs = (x.reshape(-1) for x in np.meshgrid(np.arange(oldest, length), np.arange(NUM_ENVS)))
+    batch = jax.jit(take_sequences, static_argnums=(3, 4))(
+        _stored(history), jnp.asarray(times % ROWS), jnp.asarray(envs), NUM_ENVS, LENGTH
+    )
+    assert batch.obs.shape == (LENGTH, len(times))
+    for i, (time, env) in enumerate(zip(times, envs, strict=True)):
+        np.testing.assert_array_equal(batch.extras.memory.hidden[i], [time, env])
+        for k in range(LENGTH):
+            is_stored = time + k < length
+            assert bool(batch.extras.mask[k, i]) == is_stored
+            if is_stored:
+                assert batch.obs[k, i] == history.obs[time + k, env]
+                assert batch.extras.termination[k, i] == history.extras.termination[time + k, env]
+                assert bool(batch.extras.starts[k, i]) == (k > 0 and bool(history.dones[time + k - 1, env]))
+
+
+def test_memory_is_optional() -> None:
+    history = _history(9)
+    history = history.replace(extras=PyTreeDict(termination=history.extras.termination))
+    batch = take_sequences(_stored(history), jnp.array([2]), jnp.array([1]), NUM_ENVS, 3)
+    assert set(batch.extras) == {"termination", "mask", "starts"}
+
+
+@pytest.mark.parametrize("length", LENGTHS_OF_HISTORY[1:])
+def test_legal_starts_are_equally_likely(length: int) -> None:
+    state, legal, draws = _stored(_history(length)), _legal_starts(length), 20_000
+    assert int(BUFFER.num_choices(state)) == len(legal)
+    rows, envs = jax.jit(lambda s, k: BUFFER.draw_indices(s, k, draws))(state, jax.random.key(1))
+    counts = dict.fromkeys(legal, 0)
+    for row, env in zip(rows.tolist(), envs.tolist(), strict=True):
+        counts[_step_of(row, length), env] += 1
+    assert counts.keys() == legal
+    expected = draws / len(legal)
+    chi_square = sum((count - expected) ** 2 / expected for count in counts.values())
+    degrees = len(legal) - 1
+    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("buffer", [BUFFER, PRIORITIZED])
+def test_before_there_is_a_whole_one_the_oldest_step_is_drawn(buffer: SequenceReplayBuffer) -> None:
+    state = _stored(_history(3), buffer)
+    assert int(buffer.num_choices(state)) == 0
+    rows, envs = buffer.draw_indices(state, jax.random.key(0), 20)
+    assert not rows.any()
+    mask = take_sequences(state, rows, envs, NUM_ENVS, LENGTH).extras.mask
+    np.testing.assert_array_equal(mask, np.broadcast_to((np.arange(LENGTH) < 3)[:, None], mask.shape))
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 5, 11, 12])
+def test_only_whole_sequences_have_priorities(rows_at_once: int) -> None:
+    """After every addition, also one that goes around the ring; a sequence keeps the priority that it was given."""
+    history = _history(40)
+    state = PRIORITIZED.init(jax.tree.map(lambda x: x[0, 0], history))
+    given = {}
+    for end in range(rows_at_once, 41, rows_at_once):
+        state = PRIORITIZED.add(state, history[end - rows_at_once : end])
+        legal = _legal_starts(end)
+        given = {start: given.get(start, float(state.greatest)) for start in legal}
+        stored = np.asarray(get_weights(state.priorities, jnp.arange(ROWS * NUM_ENVS))).reshape(ROWS, NUM_ENVS)
+        expected = np.zeros((ROWS, NUM_ENVS))
+        for (time, env), priority in given.items():
+            expected[time % ROWS, env] = priority
+        np.testing.assert_allclose(stored, expected, rtol=1e-6)
+        if legal:
+            time, env = sorted(legal)[end % len(legal)]
+            state = PRIORITIZED.set_priorities(
+                state, jnp.array([time % ROWS]), jnp.array([env]), jnp.array([float(end)])
+            )
+            given[time, env] = end**0.5
+
+
+def test_masked_rows_change_no_priority() -> None:
+    state, more = _stored(_history(17), PRIORITIZED), _history(4)
+    none = PRIORITIZED.add(state, more, jnp.zeros(4, bool))
+    jax.tree.map(np.testing.assert_array_equal, none, state)
+    some = PRIORITIZED.add(state, more, jnp.array([True, False, False, True]))
+    both = PRIORITIZED.add(state, jax.tree.map(lambda x: x[jnp.array([0, 3])], more))
+    jax.tree.map(np.testing.assert_array_equal, some, both)
+
+
+def test_sequences_are_drawn_in_proportion_to_raised_priorities() -> None:
+    state, draws = _stored(_history(17), PRIORITIZED), 40_000
+    legal = sorted(_legal_starts(17))
+    times, envs = (jnp.array(x) for x in zip(*legal, strict=True))
+    errors = jnp.arange(len(legal), dtype=jnp.float32)
+    state = PRIORITIZED.set_priorities(state, times % ROWS, envs, errors)
+    rows, drawn_envs = PRIORITIZED.draw_indices(state, jax.random.key(0), draws)
+    counts = np.zeros(len(legal))
+    for row, env in zip(rows.tolist(), drawn_envs.tolist(), strict=True):
+        counts[legal.index((_step_of(row, 17), env))] += 1
+    shares = (np.asarray(errors) + 1e-6) ** 0.5
+    expected = draws * shares / shares.sum()
+    chi_square = (np.square(counts - expected) / expected)[1:].sum()
+    degrees = len(legal) - 2
+    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+    weights = PRIORITIZED.importance_weights(state, rows, drawn_envs, 1.0)
+    np.testing.assert_allclose(
+        weights, shares.sum() / len(legal) / shares[_indices(rows, drawn_envs, legal)], rtol=1e-4
+    )
+
+
+def _indices(rows: jax.Array, envs: jax.Array, legal: list[tuple[int, int]]) -> list[int]:
+    return [legal.index((_step_of(row, 17), env)) for row, env in zip(rows.tolist(), envs.tolist(), strict=True)]
+
+
+def test_rows_are_rounded_up_to_the_period() -> None:
+    buffer = SequenceReplayBuffer(capacity=26, num_envs=2, length=4, period=5)
+    assert buffer.num_rows == 15
+    assert buffer.init({"x": jnp.zeros(3)}).data["x"].shape == (15, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"length": 13}, "13 steps that start every 1 steps do not fit into the 12 steps of each environment"),
+        ({"length": 8, "period": 6}, "8 steps that start every 6 steps do not fit into the 12 steps"),
+        ({"length": 0}, "at least one step"),
+        ({"period": 0}, "period=0"),
+    ],
+)
+@pytest.mark.parametrize("cls", [SequenceReplayBuffer, PrioritizedSequenceReplayBuffer])
+def test_impossible_sequences_are_refused(cls: type[SequenceReplayBuffer], arguments: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        cls(capacity=48, num_envs=4, **arguments)
+
+
+@pytest.mark.parametrize("buffer", [BUFFER, PRIORITIZED])
+@pytest.mark.parametrize("devices", [2, 4])
+def test_sequences_do_not_depend_on_the_number_of_devices(devices: int, buffer: SequenceReplayBuffer) -> None:
+    mesh = jax.make_mesh(
+        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    state, by_env = _stored(_history(17), buffer), PartitionSpec(None, DATA_AXIS)
+    spec: ReplayState | PrioritizedReplayState = jax.tree.map(lambda _: PartitionSpec(), state)
+    spec = spec.replace(data=jax.tree.map(lambda _: by_env, state.data))
+
+    def add_and_take(state: ReplayState, batch: SampleBatch, key: jax.Array) -> SampleBatch:
+        state = buffer.add(state, batch)
+        rows, envs = buffer.draw_indices(state, key, 30)
+        return take_sequences(state, rows, envs, NUM_ENVS, LENGTH)
+
+    sharded = jax.shard_map(
+        add_and_take,
+        mesh=mesh,
+        in_specs=(spec, jax.tree.map(lambda _: by_env, state.data), PartitionSpec()),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    arguments = (state, _history(2), jax.random.key(5))
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(*arguments), add_and_take(*arguments))
