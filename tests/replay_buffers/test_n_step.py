@@ -65,3 +65,32 @@ def test_every_stored_step_starts_one(length: int, num_steps: int) -> None:
         assert batch.extras.num_rewards[i] == num_rewards
         np.testing.assert_allclose(batch.rewards[i], reward, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(batch.extras.discounts[i], discount, rtol=1e-5)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_an_episode_gives_as_many_as_it_has_steps(terminated: bool) -> None:
+    """Its last steps start shorter ones, told by their number of rewards; none reaches into the next episode."""
+    lengths, env = [5, 2, 1, 4], 1
+    ends = np.cumsum(lengths) - 1
+    history = _history(sum(lengths))
+    dones = jnp.zeros_like(history.dones).at[ends].set(True)
+    tag = jnp.arange(dones.size).reshape(dones.shape)
+    history = history.replace(dones=dones, extras=PyTreeDict(termination=dones & terminated, tag=tag))
+    rows = jnp.arange(sum(lengths))
+    batch = take_n_step(_stored(history), rows, jnp.full_like(rows, env), NUM_ENVS, 3, DISCOUNT)
+    expected = [min(3, length - step) for length in lengths for step in range(length)]
+    np.testing.assert_array_equal(batch.extras.num_rewards, expected)
+    np.testing.assert_array_equal(batch.extras.tag, tag[:, env])
+    first = 0
+    for length, end in zip(lengths, ends, strict=True):
+        own = slice(first, end + 1)
+        reaches_the_end = np.arange(first, end + 1) + batch.extras.num_rewards[own] == end + 1
+        assert reaches_the_end.sum() == min(3, length)
+        np.testing.assert_array_equal(batch.next_obs[own][reaches_the_end], history.next_obs[end, env])
+        bootstrapped = np.asarray(batch.extras.discounts[own] > 0)
+        np.testing.assert_array_equal(bootstrapped, ~reaches_the_end | (not terminated))
+        rewards = [
+            sum(DISCOUNT**k * history.rewards[t + k, env] for k in range(expected[t])) for t in range(first, end + 1)
+        ]
+        np.testing.assert_allclose(batch.rewards[own], rewards, rtol=1e-5)
+        first = end + 1
