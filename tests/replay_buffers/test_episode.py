@@ -1,0 +1,187 @@
+"""Steps of whole episodes, against loops over what was added."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from evorl.ops.collectives import DATA_AXIS
+from evorl.replay_buffers import EpisodeReplayBuffer, EpisodeReplayState, episode_span
+from evorl.sample_batch import SampleBatch
+
+NUM_ENVS, ROWS = 4, 12
+COMPLETE = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
+RUNNING_TOO = COMPLETE.replace(only_complete=False)
+
+
+def _history(length: int, ends: float = 0.3) -> SampleBatch:
+    """Random ends, but the last environment never ends; step t of environment b has the number ``100 t + b``."""
+    t, b = jnp.meshgrid(jnp.arange(length), jnp.arange(NUM_ENVS), indexing="ij")
+    dones = jax.random.bernoulli(jax.random.key(1), ends, (length, NUM_ENVS)) & (b < NUM_ENVS - 1)
+    return SampleBatch(obs=(100 * t + b).astype(jnp.float32), dones=dones)
+
+
+def _stored(history: SampleBatch, buffer: EpisodeReplayBuffer = COMPLETE, rows_at_once: int = 3) -> EpisodeReplayState:
+    state = buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+    for start in range(0, len(history), rows_at_once):
+        state = buffer.add(state, history[start : start + rows_at_once])
+    return state
+
+
+def _expected(history: SampleBatch, only_complete: bool) -> dict[tuple[int, int], tuple[int, int, int, int]]:
+    """Step, start, end (rows) and length of every ``(row, env)`` that can be drawn."""
+    length, found = len(history), {}
+    for env in range(NUM_ENVS):
+        start = 0
+        for t in range(length):
+            last = length - 1 == t
+            if not bool(history.dones[t, env]) and (only_complete or not last):
+                continue
+            if start >= length - ROWS:
+                for k in range(start, t + 1):
+                    found[k % ROWS, env] = (k - start, start % ROWS, t % ROWS, t + 1 - start)
+            start = t + 1
+    return found
+
+
+def _span_of_each(state: EpisodeReplayState, places: list[tuple[int, int]]) -> list[tuple[int, ...]]:
+    rows, envs = (jnp.array(x, jnp.int32) for x in zip(*places, strict=True))
+    span = jax.jit(episode_span, static_argnums=3)(state, rows, envs, NUM_ENVS)
+    return list(zip(*(x.tolist() for x in (span.step, span.start, span.end, span.length)), strict=True))
+
+
+CASES = [
+    (5, 0.3, 1),
+    (12, 0.3, 5),
+    (12, 0.0, 4),
+    (17, 0.3, 3),
+    (31, 0.3, 12),
+    (40, 0.1, 7),
+    (40, 1.0, 11),
+    (61, 0.2, 1),
+]
+
+
+@pytest.mark.parametrize("buffer", [COMPLETE, RUNNING_TOO])
+@pytest.mark.parametrize(("length", "ends", "rows_at_once"), CASES)
+def test_episodes_are_those_that_were_added(
+    length: int, ends: float, rows_at_once: int, buffer: EpisodeReplayBuffer
+) -> None:
+    history = _history(length, ends)
+    state = _stored(history, buffer, rows_at_once)
+    expected = _expected(history, buffer.only_complete)
+    assert int(buffer.num_choices(state)) == len(expected)
+    if not expected:
+        return
+    assert _span_of_each(state, list(expected)) == list(expected.values())
+    rows, envs = jax.jit(lambda s, k: buffer.draw_indices(s, k, 2000))(state, jax.random.key(0))
+    assert set(zip(rows.tolist(), envs.tolist(), strict=True)) == set(expected)
+
+
+def test_the_cases_hold_episodes_that_are_cut_running_or_longer_than_the_ring() -> None:
+    """Or those tests would show less than they say."""
+    numbers = [
+        len(_expected(_history(length, ends), complete)) for length, ends, _ in CASES for complete in (True, False)
+    ]
+    assert 0 in numbers
+    assert max(numbers) > ROWS
+    assert not any(env == NUM_ENVS - 1 for _, env in _expected(_history(40, 0.1), only_complete=False))
+
+
+@pytest.mark.parametrize("buffer", [COMPLETE, RUNNING_TOO])
+def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
+    """So an episode is drawn in proportion to its length, and each of its steps as often."""
+    history, draws = _history(31), 20_000
+    expected = _expected(history, buffer.only_complete)
+    rows, envs = buffer.draw_indices(_stored(history, buffer), jax.random.key(1), draws)
+    counts = dict.fromkeys(expected, 0)
+    for place in zip(rows.tolist(), envs.tolist(), strict=True):
+        counts[place] += 1
+    mean = draws / len(counts)
+    chi_square = sum((count - mean) ** 2 / mean for count in counts.values())
+    degrees = len(counts) - 1
+    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+    lengths = {(env, start): length for (_, env), (_, start, _, length) in expected.items()}
+    assert len(set(lengths.values())) > 2
+    for (env, start), length in lengths.items():
+        count = sum(counts[place] for place, span in expected.items() if (place[1], span[1]) == (env, start))
+        assert abs(count - mean * length) < 4 * np.sqrt(mean * length)
+
+
+def test_another_step_of_the_same_episode() -> None:
+    """As hindsight does: a later step, by the span of the first."""
+    state = _stored(_history(31))
+    rows, envs = COMPLETE.draw_indices(state, jax.random.key(2), 500)
+    span = episode_span(state, rows, envs, NUM_ENVS)
+    later = jax.random.randint(jax.random.key(3), rows.shape, span.step, span.length)
+    later_span = episode_span(state, (span.start + later) % ROWS, envs, NUM_ENVS)
+    np.testing.assert_array_equal(later_span.start, span.start)
+    np.testing.assert_array_equal(later_span.length, span.length)
+    assert (later_span.step >= span.step).all()
+    assert state.data.dones[span.end, envs].all()
+
+
+def test_masked_rows_are_no_steps_of_an_episode() -> None:
+    history, mask = _history(9), jnp.array([True, False, True, True, False, False, True, True, True])
+    state = COMPLETE.init(jax.tree.map(lambda x: x[0, 0], history))
+    masked = COMPLETE.add(COMPLETE.add(state, history, mask), history, mask)
+    kept = jax.tree.map(lambda x: x[mask], history)
+    jax.tree.map(np.testing.assert_array_equal, masked, COMPLETE.add(COMPLETE.add(state, kept), kept))
+    unchanged = COMPLETE.add(masked, history, jnp.zeros((), bool))
+    jax.tree.map(np.testing.assert_array_equal, unchanged, masked)
+
+
+def test_memory_is_told_before_it_is_taken() -> None:
+    spec = jax.tree.map(lambda x: x[0, 0], _history(1))
+    state = COMPLETE.init(spec)
+    stored = (state.data, state.steps, state.lengths)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(stored)) == COMPLETE.num_bytes(spec)
+    assert int(COMPLETE.num_choices(state)) == 0
+
+
+def test_adding_inside_a_loop_copies_no_index() -> None:
+    buffer = EpisodeReplayBuffer(capacity=997 * NUM_ENVS, num_envs=NUM_ENVS)
+
+    def loop(state: EpisodeReplayState, key: jax.Array) -> EpisodeReplayState:
+        def step(state: EpisodeReplayState, step_key: jax.Array) -> tuple[EpisodeReplayState, None]:
+            _, envs = buffer.draw_indices(state, step_key, 5)
+            obs = jnp.full((3, NUM_ENVS), 1.0) * envs.sum()
+            return buffer.add(state, SampleBatch(obs=obs, dones=obs > 3)), None
+
+        return jax.lax.scan(step, state, jax.random.split(key, 50))[0]
+
+    state = buffer.init(jax.tree.map(lambda x: x[0, 0], _history(1)))
+    text = jax.jit(loop, donate_argnums=0).lower(state, jax.random.key(0)).compile().as_text()
+    instructions = re.findall(rf"= s32\[997,{NUM_ENVS}\]\S* ([\w-]+)\(", text)
+    assert {"scatter", "dynamic-update-slice"} & set(instructions)
+    assert not {"copy", "select", "conditional", "concatenate"} & set(instructions), str(instructions)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_draws_do_not_depend_on_the_number_of_devices(devices: int) -> None:
+    mesh = jax.make_mesh(
+        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    state, by_env = _stored(_history(31)), PartitionSpec(None, DATA_AXIS)
+    spec = jax.tree.map(lambda leaf: by_env if leaf.ndim > 1 else PartitionSpec(), state)
+
+    def add_and_draw(state: EpisodeReplayState, batch: SampleBatch, key: jax.Array) -> tuple:
+        state = COMPLETE.add(state, batch)
+        rows, envs = COMPLETE.draw_indices(state, key, 50)
+        return rows, envs, episode_span(state, rows, envs, NUM_ENVS)
+
+    batch_spec = SampleBatch(obs=by_env, dones=by_env)
+    sharded = jax.shard_map(
+        add_and_draw,
+        mesh=mesh,
+        in_specs=(spec, batch_spec, PartitionSpec()),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    arguments = (state, _history(2), jax.random.key(5))
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(*arguments), add_and_draw(*arguments))
