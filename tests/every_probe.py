@@ -124,8 +124,9 @@ class ActorCriticProbes:
         raise NotImplementedError
 
     @pytest.fixture(scope="class", params=KINDS)
-    def trained(self, request: pytest.FixtureRequest) -> tuple[bool, Any, AgentState]:
-        return self.train(KINDS[request.param])
+    @classmethod
+    def trained(cls, request: pytest.FixtureRequest) -> tuple[bool, Any, AgentState]:
+        return cls.train(KINDS[request.param])
 
     @pytest.mark.parametrize("name", NAMES)
     def test_values_of_a_probe(self, trained: tuple, name: str) -> None:
@@ -142,7 +143,8 @@ class RecurrentActorCriticProbes(ActorCriticProbes):
     """The same of an agent with a memory, which is asked along episodes that it plays."""
 
     @pytest.fixture(scope="class")
-    def played(self, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
+    @classmethod
+    def played(cls, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
         """Whether actions are continuous, a trajectory ``[T, B]`` of the best actions, and the values along it."""
         continuous, agent, agent_state = trained
         env = every_probe(continuous, 64)
