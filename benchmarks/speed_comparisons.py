@@ -10,6 +10,7 @@ from benchmarks.process_comparisons import PROCESS_COMPARISONS
 
 PPO = "evorl.algorithms.ppo.PPOWorkflow"
 SAC = "evorl.algorithms.sac.SACWorkflow"
+DQN = "evorl.algorithms.dqn.DQNWorkflow"
 TRAINING = "benchmarks.drivers.training"
 FLOOR = "benchmarks.drivers.floor"
 REPLAY = "benchmarks.drivers.replay_adding"
@@ -61,6 +62,60 @@ REJAX_SAC_HOPPER = {
     "buffer_size": 100_000,
     "polyak": 0.995,
     "hidden_layer_sizes": [256, 256],
+}
+
+# The settings that rejax publishes for these environments, with networks of 64-64 (its default) on both sides.
+DQN_CARTPOLE = {
+    "workflow": DQN,
+    "env": CARTPOLE,
+    "num_envs": 10,
+    "rollout_length": 1,
+    "updates_per_iteration": 5,
+    "batch_size": 100,
+    "learning_starts": 5000,
+    "replay_capacity": 50_000,
+    "target_update_interval": 5,
+    "tau": 0.02,
+    "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 10.0},
+    "agent": {"network": {"torso": [64, 64], "activation": "swish"}},
+    "devices": "auto",
+}
+REJAX_DQN_CARTPOLE = {
+    "env": "CartPole-v1",
+    "agent_kwargs": {"activation": "swish"},
+    "num_envs": 10,
+    "num_epochs": 5,
+    "batch_size": 100,
+    "fill_buffer": 5000,
+    "buffer_size": 50_000,
+    "polyak": 0.98,
+    "learning_rate": 1e-3,
+    "max_grad_norm": 10.0,
+    "exploration_fraction": 0.5,
+}
+PENDULUM = {"library": "gymnax", "name": "Pendulum-v1"}
+SAC_PENDULUM = {
+    "workflow": SAC,
+    "env": PENDULUM,
+    "num_envs": 1,
+    "rollout_length": 1,
+    "updates_per_iteration": 1,
+    "batch_size": 256,
+    "learning_starts": 256,
+    "replay_capacity": 10_000,
+    "agent": {"network": {"torso": [64, 64], "activation": "swish"}, "normalize_obs": True},
+    "devices": "auto",
+}
+REJAX_SAC_PENDULUM = {
+    "env": "Pendulum-v1",
+    "agent_kwargs": {"activation": "swish"},
+    "num_envs": 1,
+    "num_epochs": 1,
+    "batch_size": 256,
+    "fill_buffer": 256,
+    "buffer_size": 10_000,
+    "polyak": 0.995,
+    "normalize_observations": True,
 }
 
 
@@ -152,6 +207,32 @@ def _sac_hopper() -> Comparison:
     )
 
 
+def _dqn_cartpole() -> Comparison:
+    steps = 50_000
+    return Comparison(
+        "dqn_cartpole",
+        "DQN (double), CartPole, 10 envs, 5 updates of 100 per step, 64-64, capacity 50,000",
+        sides={
+            "evorl": training(DQN_CARTPOLE, steps, steps),
+            "rejax": rejax("dqn", REJAX_DQN_CARTPOLE, steps),
+        },
+        bars=[Bar("evorl / rejax", ratio("evorl", "rejax"), at_least=1.3)],
+    )
+
+
+def _sac_pendulum() -> Comparison:
+    steps = 10_000
+    return Comparison(
+        "sac_pendulum",
+        "SAC, Pendulum, 1 env, 1 update of 256 per step, 64-64, capacity 10,000, observation normalisation",
+        sides={
+            "evorl": training(SAC_PENDULUM, steps, steps),
+            "rejax": rejax("sac", REJAX_SAC_PENDULUM, steps),
+        },
+        bars=[Bar("evorl / rejax", ratio("evorl", "rejax"), at_least=1.2)],
+    )
+
+
 def _autoreset(num_seeds: int | None, steps: int) -> Comparison:
     def side(mode: str) -> Side:
         settings = {} if num_seeds is None else {"num_seeds": num_seeds}
@@ -200,6 +281,8 @@ COMPARISONS = {
         _ppo_cartpole(1, 1.0, 256_000),
         _ppo_cartpole(8, 2.0, 64_000),
         _sac_hopper(),
+        _dqn_cartpole(),
+        _sac_pendulum(),
         _autoreset(None, 32_768),
         _autoreset(4, 8_192),
         _recorders(),
