@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}; all by default")
     parser.add_argument("--total-timesteps", type=int, help="environment steps instead of those of the task")
-    parser.add_argument("--record", action="store_true", help="write docs/results/learning.json and docs/benchmarks.md")
+    parser.add_argument("--record", action="store_true", help="write docs/results/learning.json and the pages")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in TASKS]
     if unknown:

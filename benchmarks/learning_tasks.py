@@ -7,6 +7,38 @@ from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
+class Published:
+    """A training of others on the same task, as they publish it.
+
+    It says how long they trained, not when they passed a threshold.
+
+    Attributes:
+        by: whose it is.
+        source: where it stands, a link.
+        timesteps: its environment steps.
+        mean: the return after it, if they tell it.
+        spread: the standard deviation of that.
+    """
+
+    by: str
+    source: str
+    timesteps: int
+    mean: float | None = None
+    spread: float | None = None
+
+
+def _zoo(timesteps: int, mean: float, spread: float) -> Published:
+    """A row of their table: one training, and the deterministic policy's return over episodes after it."""
+    source = "https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md"
+    return Published("RL Baselines3 Zoo", source, timesteps, mean, spread)
+
+
+def _rejax(config: str, timesteps: int) -> Published:
+    """The length of training in one of their configs."""
+    return Published("rejax", f"https://github.com/keraJLi/rejax/blob/main/configs/{config}.yaml", timesteps)
+
+
+@dataclasses.dataclass(frozen=True)
 class LearningTask:
     """A training, by the defaults that are shipped, and what it has to reach.
 
@@ -17,6 +49,7 @@ class LearningTask:
         threshold: the mean evaluation return over all seeds that counts as reached.
         within_timesteps: environment steps of each seed it may take; or
         within_minutes: minutes it may take, set-up and compilation included; the training ends then.
+        published: what others need for the same; ``None`` where nothing was found.
     """
 
     name: str
@@ -25,6 +58,12 @@ class LearningTask:
     threshold: float
     within_timesteps: int | None = None
     within_minutes: float | None = None
+    published: Published | None = None
+
+    @property
+    def agent(self) -> str:
+        """The algorithm's file in ``configs/agent``."""
+        return next(override.removeprefix("agent=") for override in self.overrides if override.startswith("agent="))
 
     @property
     def limit(self) -> str:
@@ -49,6 +88,7 @@ TASKS = {
             ("agent=ppo", "env=cartpole", "num_seeds=3", "total_timesteps=200000", "eval_episodes=20"),
             threshold=475,
             within_timesteps=200_000,
+            published=_zoo(100_000, 500.0, 0.0),
         ),
         LearningTask(
             "reinforce_cartpole",
@@ -63,6 +103,7 @@ TASKS = {
             ("agent=a2c", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=475,
             within_timesteps=500_000,
+            published=_zoo(500_000, 500.0, 0.0),
         ),
         LearningTask(
             "a2c_acrobot",
@@ -70,6 +111,7 @@ TASKS = {
             ("agent=a2c", "env=acrobot", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=-100,
             within_timesteps=500_000,
+            published=_zoo(500_000, -83.353, 17.213),
         ),
         LearningTask(
             "impala_cartpole",
@@ -84,6 +126,7 @@ TASKS = {
             ("agent=ppo", "env=acrobot", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=-100,
             within_timesteps=200_000,
+            published=_zoo(1_000_000, -73.506, 18.201),
         ),
         LearningTask(
             "dqn_cartpole",
@@ -91,6 +134,7 @@ TASKS = {
             ("agent=dqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=475,
             within_timesteps=200_000,
+            published=_zoo(50_000, 500.0, 0.0),
         ),
         LearningTask(
             "dqn_acrobot",
@@ -98,6 +142,7 @@ TASKS = {
             ("agent=dqn", "env=acrobot", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
             threshold=-100,
             within_timesteps=200_000,
+            published=_zoo(100_000, -76.639, 11.752),
         ),
         LearningTask(
             "rainbow_cartpole",
@@ -112,6 +157,7 @@ TASKS = {
             ("agent=sac", "env=pendulum", "num_seeds=3", "total_timesteps=30000", "eval_episodes=20"),
             threshold=-200,
             within_timesteps=30_000,
+            published=_zoo(20_000, -156.995, 88.714),
         ),
         LearningTask(
             "sac_cartpole",
@@ -119,6 +165,7 @@ TASKS = {
             ("agent=sac", "env=cartpole", "num_seeds=3", "total_timesteps=60000", "eval_episodes=20"),
             threshold=400,
             within_timesteps=60_000,
+            published=_rejax("gymnax/cartpole", 50_000),
         ),
         LearningTask(
             "ppo_hopper",
@@ -126,6 +173,7 @@ TASKS = {
             ("agent=ppo", "env=hopper"),
             threshold=1000,
             within_minutes=30,
+            published=_rejax("brax/hopper", 5_242_880),
         ),
         LearningTask(
             "sac_hopper",
@@ -133,6 +181,7 @@ TASKS = {
             ("agent=sac", "env=hopper"),
             threshold=1000,
             within_minutes=30,
+            published=_rejax("brax/hopper", 5_242_880),
         ),
     )
 }

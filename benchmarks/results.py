@@ -1,6 +1,6 @@
 """Results as text, and as JSON in ``docs/results``.
 
-``python -m benchmarks.results`` makes ``docs/benchmarks.md`` of them.
+``python -m benchmarks.results`` makes ``docs/benchmarks.md`` of them, and the tables in ``docs/algorithms``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from benchmarks.comparison import show_quantity
 from benchmarks.machine import about
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGE = DOCS / "benchmarks.md"
 
-__all__ = ["about", "load", "record", "show_comparison", "show_learning", "write_page"]
+__all__ = ["about", "load", "record", "show_comparison", "show_learning", "write_pages"]
 
 
 def show_comparison(result: Mapping[str, Any]) -> str:
@@ -59,7 +58,7 @@ def load(kind: str, docs: Path = DOCS) -> dict[str, Any]:
 
 
 def record(kind: str, name: str, result: Mapping[str, Any], docs: Path = DOCS) -> None:
-    """Put a result into ``docs/results/<kind>.json``, in place of the one of that name, and renew the page.
+    """Put a result into ``docs/results/<kind>.json``, in place of the one of that name, and renew the pages.
 
     ``notes`` (written into the file by hand: why a bar is not met) stay with the name.
     """
@@ -69,16 +68,18 @@ def record(kind: str, name: str, result: Mapping[str, Any], docs: Path = DOCS) -
     path = docs / "results" / f"{kind}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    write_page(docs)
+    write_pages(docs)
 
 
-def write_page(docs: Path = DOCS) -> None:
-    """Write ``benchmarks.md`` from the results."""
+def write_pages(docs: Path = DOCS) -> None:
+    """Write ``benchmarks.md`` and the tables in the algorithms' pages from the results."""
+    from benchmarks.learning_page import write_algorithm_pages
     from benchmarks.page import page
 
-    text = page(load("speed", docs), load("learning", docs))
-    (docs / PAGE.name).write_text(text, encoding="utf-8")
+    learning = load("learning", docs)
+    (docs / "benchmarks.md").write_text(page(load("speed", docs), learning, docs), encoding="utf-8")
+    write_algorithm_pages(docs, learning)
 
 
 if __name__ == "__main__":
-    write_page()
+    write_pages()

@@ -1,4 +1,4 @@
-"""The pages of the documentation as data: their code blocks, and the settings tables that follow from the YAML.
+"""The pages of the documentation as data: their code blocks, and the tables that follow from the YAML and from results.
 
 ``python -m tests.doc_pages`` rewrites the tables in the pages.
 """
@@ -9,6 +9,9 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from benchmarks.learning_page import with_learning
+from benchmarks.results import load
 
 ROOT = Path(__file__).resolve().parent.parent
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -76,8 +79,9 @@ def _anchor_owner(file: Path, anchor: str) -> str:
 
 
 def with_tables(text: str) -> str:
-    """A page's text with its settings tables as the YAML files have it now."""
-    return _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
+    """A page's text with its tables as the YAML files and the recorded results have it now."""
+    text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
+    return with_learning(text, load("learning"))
 
 
 if __name__ == "__main__":

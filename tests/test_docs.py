@@ -103,9 +103,9 @@ def test_commands_name_options_that_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_settings_tables_follow_the_configs(page):
+def test_tables_follow_the_configs_and_the_results(page):
     text = page.read_text(encoding="utf-8")
-    assert text == with_tables(text), "a settings table is out of date: python -m tests.doc_pages"
+    assert text == with_tables(text), "a table is out of date: python -m tests.doc_pages"
 
 
 @pytest.mark.parametrize("page", PAGES)

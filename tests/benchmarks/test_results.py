@@ -64,19 +64,21 @@ def test_record_replaces_by_name_and_keeps_notes(tmp_path):
         "recorders": {**SPEED, "title": "other"},
     }
     text = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert text == page(load("speed", tmp_path), {})
+    assert text == page(load("speed", tmp_path), {}, tmp_path)
     assert "Memory is slow." in text
 
 
 def test_page_tells_what_is_not_met_and_what_is_not_recorded():
-    text = page({"replay_add": SPEED}, {"sac_pendulum": LEARNING})
+    text = page({"replay_add": SPEED}, {"sac_pendulum": LEARNING}, DOCS)
     assert "| [`replay_add`](#replay_add) | small / large | 0.5 | 0.25 .. 0.75 | >= 0.8 | **not met** |" in text
     assert "| small | 2.0 us | 1.0 us | 3.0 us |" in text
-    assert "2026-01-02. 2 rounds. 2 cores. load at most 1.5. jax 1. `python -m benchmarks.speed replay_add`" in text
+    assert "2026-01-02. 2 cores. load at most 1.5. 2 rounds. jax 1. `python -m benchmarks.speed replay_add`" in text
     assert "| `recorders` | on / off | - | - | - | not recorded |" in text
-    assert "| 3 | 1,000 steps, 2.5 min | -150.0 ± 12.0 | -150.0 ± 12.0 | >= -200 within 30,000 steps | met |" in text
-    assert "`python scripts/train.py agent=sac env=pendulum`: seeds 0, 1, 2 on 1 device, 2,000 steps in 5.0 min" in text
-    assert "| PPO, hopper (brax) | - | - | - | - | >= 1000 within 30 minutes | not recorded |" in text
+    assert (
+        "| [SAC, Pendulum-v1 (gymnax)](algorithms/sac.md#learning) | 3 | 1,000 steps, 2.5 min | -150.0 ± 12.0 | 0.05 "
+        "| >= -200 within 30,000 steps | met |" in text
+    )
+    assert "| [PPO, hopper (brax)](algorithms/ppo.md#learning) | - | - | - | - | >= 1000 within 30 minutes |" in text
 
 
 def test_screen_tells_the_same():
@@ -86,4 +88,4 @@ def test_screen_tells_the_same():
 
 def test_the_page_follows_from_the_results():
     text = (DOCS / "benchmarks.md").read_text("utf-8")
-    assert text == page(load("speed"), load("learning")), "out of date: python -m benchmarks.results"
+    assert text == page(load("speed"), load("learning"), DOCS), "out of date: python -m benchmarks.results"

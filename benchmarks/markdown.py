@@ -1,0 +1,30 @@
+"""Pieces of Markdown that pages of results are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * len(head))
+    return "\n".join(lines) + "\n"
+
+
+def verdict(met: bool) -> str:
+    """In words."""
+    return "met" if met else "**not met**"
+
+
+def show_versions(versions: Mapping[str, str]) -> str:
+    """Packages with their versions."""
+    return ", ".join(f"{package} {version}" for package, version in versions.items())
+
+
+def provenance(result: Mapping[str, Any], *told: str) -> str:
+    """Date, machine and load of a result in small print, and what else is told of it."""
+    load = f"load at most {result['load']:.1f}" if "load" in result else ""
+    texts = [result.get("date", ""), result.get("machine", ""), load, *told]
+    return f"<small>{'. '.join(text for text in texts if text)}</small>\n"
