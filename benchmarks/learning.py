@@ -53,12 +53,14 @@ class EvaluationCurve:
 
 
 def judge(task: LearningTask, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """JSON: the first evaluation that counts and reaches the threshold (or none), the best and the last."""
+    """JSON: the first evaluation that counts and reaches the threshold (or none), the best and the last; and whether
+    what is asked is met.
+    """
     counted = [point for point in points if task.allows(point["timesteps"], point["seconds"])]
     reached = next((point for point in counted if point["mean"] >= task.threshold), None)
     return {
         "limit": task.limit,
-        "met": reached is not None,
+        "met": (reached is not None) == task.solvable,
         "reached": reached,
         "best": max(points, key=lambda point: point["mean"], default=None),
         "last": points[-1] if points else None,

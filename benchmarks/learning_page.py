@@ -68,7 +68,7 @@ def learning_summary(results: Mapping[str, Any], docs: Path) -> str:
             continue
         result = results[name]
         reached = result["reached"]
-        when = f"{reached['timesteps']:,} steps, {_duration(reached['seconds'])}" if reached else "-"
+        when = f"{reached['timesteps']:,} steps, {_duration(reached['seconds'])}" if reached else "never"
         seeds, last = str(len(result["seeds"])), _return(result["last"])
         rows.append(
             [title + _backend(result), seeds, when, last, _ratio(task, result), result["limit"], verdict(result["met"])]
@@ -92,10 +92,11 @@ def _row(task: LearningTask, result: Mapping[str, Any] | None) -> list[str]:
     if result is None:
         return [f"{name}, {task.limit}", "-", "not recorded", "-", "-", published, "-"]
     reached = result["reached"]
+    first = f"{_return(reached)} at {reached['timesteps']:,}" if reached else "never"
     return [
         f"{name}{_backend(result)}, {result['limit']}",
         str(len(result["seeds"])),
-        f"{_return(reached)} at {reached['timesteps']:,}" if reached else verdict(False),
+        first if result["met"] else f"{first}, {verdict(False)}",
         f"{_return(result['last'])} at {result['timesteps']:,}",
         f"{result['seconds']:.0f}",
         published,

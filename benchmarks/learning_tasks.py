@@ -49,6 +49,7 @@ class LearningTask:
         threshold: the mean evaluation return over all seeds that counts as reached.
         within_timesteps: environment steps of each seed it may take; or
         within_minutes: minutes it may take, set-up and compilation included; the training ends then.
+        solvable: whether it is to be reached at all; a task without what it needs has to stay below.
         published: what others need for the same; ``None`` where nothing was found.
     """
 
@@ -58,6 +59,7 @@ class LearningTask:
     threshold: float
     within_timesteps: int | None = None
     within_minutes: float | None = None
+    solvable: bool = True
     published: Published | None = None
 
     @property
@@ -68,9 +70,10 @@ class LearningTask:
     @property
     def limit(self) -> str:
         """What is asked, in words."""
+        bound = f"{'>=' if self.solvable else '<'} {self.threshold:g} within"
         if self.within_minutes is not None:
-            return f">= {self.threshold:g} within {self.within_minutes:g} minutes"
-        return f">= {self.threshold:g} within {self.within_timesteps:,} steps"
+            return f"{bound} {self.within_minutes:g} minutes"
+        return f"{bound} {self.within_timesteps:,} steps"
 
     def allows(self, timesteps: int, seconds: float) -> bool:
         """Whether an evaluation then still counts."""
@@ -78,6 +81,8 @@ class LearningTask:
             return seconds <= 60 * self.within_minutes
         return self.within_timesteps is None or timesteps <= self.within_timesteps
 
+
+MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 
 TASKS = {
     task.name: task
@@ -166,6 +171,21 @@ TASKS = {
             threshold=400,
             within_timesteps=60_000,
             published=_rejax("gymnax/cartpole", 50_000),
+        ),
+        LearningTask(
+            "ppo_memory_chain",
+            "PPO with a GRU, MemoryChain-bsuite (gymnax)",
+            (*MEMORY_CHAIN, "agent.network.memory=gru"),
+            threshold=0.9,
+            within_timesteps=100_000,
+        ),
+        LearningTask(
+            "ppo_memory_chain_without_memory",
+            "PPO without a memory, MemoryChain-bsuite (gymnax)",
+            MEMORY_CHAIN,
+            threshold=0.9,
+            within_timesteps=100_000,
+            solvable=False,
         ),
         LearningTask(
             "ppo_hopper",

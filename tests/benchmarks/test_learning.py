@@ -36,6 +36,15 @@ def test_evaluations_past_the_limit_do_not_count(task):
     assert judged["best"] == CURVE[2]
 
 
+@pytest.mark.parametrize(("threshold", "met"), [(5.0, False), (9.5, True)])
+def test_a_task_that_cannot_be_solved_has_to_stay_below(threshold, met):
+    task = LearningTask("unsolvable", "", (), threshold, within_timesteps=400, solvable=False)
+    judged = judge(task, CURVE)
+    assert task.limit == f"< {threshold:g} within 400 steps"
+    assert judged["met"] is met
+    assert (judged["reached"] is None) is met
+
+
 def test_nothing_evaluated_is_nothing_reached():
     assert judge(STEPS, []) == {"limit": STEPS.limit, "met": False, "reached": None, "best": None, "last": None}
 

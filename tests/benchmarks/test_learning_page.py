@@ -48,7 +48,7 @@ def test_row_tells_what_was_reached_when_and_what_is_published(tasks):
 def test_what_was_not_reached_has_no_ratio(tasks):
     section = learning_section(["sac"], {"told": {**LEARNING, "reached": None, "met": False}})
     row = next(line for line in section.splitlines() if line.startswith("| `told`"))
-    assert "| **not met** |" in row
+    assert "| never, **not met** |" in row
     assert row.endswith("| - |")
 
 
