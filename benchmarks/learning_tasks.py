@@ -82,6 +82,7 @@ class LearningTask:
         return self.within_timesteps is None or timesteps <= self.within_timesteps
 
 
+BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 
 TASKS = {
@@ -186,6 +187,14 @@ TASKS = {
             threshold=0.9,
             within_timesteps=100_000,
             solvable=False,
+        ),
+        LearningTask(
+            "ppo_breakout",
+            "PPO, Breakout-MinAtar (gymnax)",
+            ("agent=ppo", "env=breakout", "num_seeds=3", "eval_episodes=20"),
+            threshold=10,
+            within_minutes=15,
+            published=Published("gymnax-blines", f"{BLINES}/Breakout-MinAtar/ppo.yaml", 10_000_000),
         ),
         LearningTask(
             "ppo_hopper",
