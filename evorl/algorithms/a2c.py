@@ -13,7 +13,6 @@ import jax
 
 from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
 from evorl.agent import AgentState
-from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import gradient_step
 from evorl.ops.schedules import linear_schedule
@@ -87,6 +86,5 @@ class A2CWorkflow(OnPolicyWorkflow):
             progress=progress,
         )
         remembered = batch.extras.policy_extras
-        values, targets = collectives.gather_rows((remembered.old_values, remembered.targets), axis=1)
-        metrics.explained_variance = explained_variance(values, targets)
+        metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
         return agent_state.replace(params=params), opt_state, metrics

@@ -9,6 +9,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from evorl.ops import collectives
+
 
 def clipped_surrogate(log_ratio: jax.Array, advantages: jax.Array, clip_epsilon: jax.Array | float) -> jax.Array:
     """The negated PPO objective (Schulman et al. 2017, eq. 7): ``-min(r A, clip(r, 1 - eps, 1 + eps) A)``.
@@ -81,8 +83,12 @@ def approximate_kl(log_ratio: jax.Array) -> jax.Array:
 
 
 def explained_variance(predictions: jax.Array, targets: jax.Array) -> jax.Array:
-    """``1 - Var(targets - predictions) / Var(targets)``, a scalar; 0 when the targets do not vary."""
+    """``1 - Var(targets - predictions) / Var(targets)``, a scalar, over the rows of all devices that share the batch; 0
+    when the targets do not vary.
+    """
     chex.assert_equal_shape([predictions, targets])
-    variance = jnp.var(targets)
+    both = jnp.stack([targets, targets - predictions]).reshape(2, -1)
+    centred = both - collectives.mean_over_shares(both.mean(axis=1))[:, None]
+    variance, unexplained = collectives.mean_over_shares(jnp.square(centred).mean(axis=1))
     varies = variance > 0.0
-    return jnp.where(varies, 1.0 - jnp.var(targets - predictions) / jnp.where(varies, variance, 1.0), 0.0)
+    return jnp.where(varies, 1.0 - unexplained / jnp.where(varies, variance, 1.0), 0.0)

@@ -45,7 +45,7 @@ MORE_LAYOUTS = {
 def _run(workflow: Workflow, state: State) -> tuple[dict[str, Any], State]:
     """What the first rollout left behind, and the state after five updates."""
     metrics, state = execution.iterate_program(workflow, state, 1)
-    after_rollout = {"env_state": state.env_state, "episodes": jax.tree.map(lambda x: x[0], metrics.episodes)}
+    after_rollout = {"env_state": state.env_state, "metrics": jax.tree.map(lambda x: x[0], metrics)}
     if "replay_state" in state:
         after_rollout["replay"] = state.replay_state
     after_rollout = arrays(after_rollout)
