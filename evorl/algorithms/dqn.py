@@ -26,11 +26,11 @@ from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.random import split_rows
 from evorl.ops.schedules import Schedule
 from evorl.ops.target_update import hard_update, polyak_update
-from evorl.ops.value_distributions import categorical_projection, quantile_huber
+from evorl.ops.value_distributions import categorical_losses, quantile_huber
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import check_names, checked_mapping, checked_value, positive
+from evorl.workflows.settings import check_names, checked_mapping, checked_num_atoms, checked_value
 
 
 class DQNAgent(Agent):
@@ -74,24 +74,18 @@ class DQNAgent(Agent):
         heads = checked_mapping(options.pop("heads", {}), "agent.network.heads")
         check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
         heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
-        num_atoms, values = settings.pop("num_atoms", None), settings.get("values", cls.values)
-        if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
-            raise ValueError(
-                f"agent.num_atoms={num_atoms!r} does not go with agent.values={values}: distributions have a number of "
-                "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
-            )
+        ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
+        num_atoms = checked_num_atoms(settings.pop("num_atoms", None), settings.get("values", cls.values), *ends)
         network = QNetwork(
             build_torso(options, torso=(120, 84), activation="relu"),
             env.action_space.n,
             observation_ndim(env.obs_space, settings.get("obs_key")),
-            num_atoms=None if num_atoms is None else positive(num_atoms, "agent.num_atoms"),
+            num_atoms=num_atoms,
             **heads,
         )
         return {"network": network}
 
     def __post_init__(self) -> None:
-        if self.values == "categorical" and self.network.num_atoms < 2:
-            raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
         if self.values == "quantile" and self.huber_delta is None:
             raise ValueError(
                 "agent.values=quantile needs agent.huber_delta: a number, small for the plain quantile loss."
@@ -167,15 +161,11 @@ class DQNAgent(Agent):
         if self.values == "expected":
             errors = td_error(chosen, rewards, discounts, next_chosen)
             return (0.5 * jnp.square(errors) if self.huber_delta is None else huber(errors, self.huber_delta)), errors
-        rewards, discounts = rewards[:, None], discounts[:, None]
-        if self.values == "quantile":
-            targets = jax.lax.stop_gradient(rewards + discounts * next_chosen)
-            delta = 1.0 if self.huber_delta is None else self.huber_delta
-            return quantile_huber(chosen, targets, delta), targets.mean(axis=-1) - chosen.mean(axis=-1)
-        targets = categorical_projection(rewards + discounts * self.support, jax.nn.softmax(next_chosen), self.support)
-        targets = jax.lax.stop_gradient(targets)
-        cross_entropy = -(targets * jax.nn.log_softmax(chosen)).sum(axis=-1)
-        return cross_entropy, cross_entropy + (targets * jnp.log(jnp.maximum(targets, 1e-12))).sum(axis=-1)
+        if self.values == "categorical":
+            return categorical_losses(chosen, rewards, discounts, jax.nn.softmax(next_chosen), self.support)
+        targets = jax.lax.stop_gradient(rewards[:, None] + discounts[:, None] * next_chosen)
+        delta = 1.0 if self.huber_delta is None else self.huber_delta
+        return quantile_huber(chosen, targets, delta), targets.mean(axis=-1) - chosen.mean(axis=-1)
 
 
 class DQNWorkflow(OffPolicyWorkflow):

@@ -30,6 +30,29 @@ def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Arra
     return (nearness * probs[..., None]).sum(axis=-2)
 
 
+def categorical_losses(
+    logits: jax.Array, rewards: jax.Array, discounts: jax.Array, next_probs: jax.Array, support: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Losses of categorical distributions to their one-step targets (Bellemare et al. 2017, algorithm 1).
+
+    No gradient goes through the target, which is ``next_probs`` moved to ``rewards + discounts * support``.
+
+    Args:
+        logits: ``[..., N, K]``; leading axes (members of an ensemble) share the target.
+        rewards: ``[N]``.
+        discounts: ``[N]``, the discount times ``1 - termination``: a truncated step does bootstrap.
+        next_probs: ``[N, K]``, probabilities on the grid.
+        support: the grid, ``[K]``.
+
+    Returns:
+        The cross-entropies, and the divergences ``KL(target || logits)``, which are 0 at the target; both ``[..., N]``.
+    """
+    atoms = rewards[:, None] + discounts[:, None] * support
+    targets = jax.lax.stop_gradient(categorical_projection(atoms, next_probs, support))
+    cross_entropies = -(targets * jax.nn.log_softmax(logits)).sum(axis=-1)
+    return cross_entropies, cross_entropies + (targets * jnp.log(jnp.maximum(targets, 1e-12))).sum(axis=-1)
+
+
 def quantile_midpoints(num_quantiles: int) -> jax.Array:
     """The fractions ``(2 i + 1) / (2 N)`` whose quantiles N equally likely atoms stand for, ``[N]``."""
     return (jnp.arange(num_quantiles) + 0.5) / num_quantiles

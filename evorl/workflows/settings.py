@@ -51,6 +51,30 @@ def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
     return value
 
 
+def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_high: Any) -> int | None:
+    """``agent.num_atoms``, if it goes with ``agent.values``: expected values have none, distributions have some.
+
+    Raises:
+        ValueError: it does not, or is no positive number; or the ends of the grid of categories are in disorder.
+    """
+    if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
+        raise ValueError(
+            f"agent.num_atoms={num_atoms!r} does not go with agent.values={values}: distributions have a number of "
+            "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
+        )
+    if num_atoms is None:
+        return None
+    if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
+        raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
+    ends = [_number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)]
+    if values == "categorical" and ends[0] >= ends[1]:
+        raise ValueError(
+            f"agent.support_low={ends[0]:g} is not below agent.support_high={ends[1]:g}: give the least return and the "
+            "greatest."
+        )
+    return positive(num_atoms, "agent.num_atoms")
+
+
 def checked_value(value: Any, annotation: Any, name: str, within: str | None = None) -> Any:
     """``value`` as the type that a field is annotated with.
 

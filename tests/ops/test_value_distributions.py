@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.ops.value_distributions import (
+    categorical_losses,
     categorical_projection,
     quantile_huber,
     quantile_midpoints,
@@ -43,6 +44,23 @@ def test_projection_is_that_of_the_papers_algorithm() -> None:
     np.testing.assert_allclose(projected.sum(axis=-1), 1.0, atol=1e-6)
     inside = (jnp.abs(atoms) <= 1.0).all(axis=-1)
     np.testing.assert_allclose((projected @ SUPPORT)[inside], (probs * atoms).sum(axis=-1)[inside], atol=1e-5)
+
+
+def test_losses_of_categories_by_hand() -> None:
+    """Two members and two rows: the first ends in a termination with reward 0.25, the second keeps its distribution."""
+    logits = jax.random.normal(jax.random.key(0), (2, 2, 5))
+    log_probs = np.asarray(jax.nn.log_softmax(logits))
+    next_probs = jnp.array([[0.2] * 5, [0.1, 0.2, 0.3, 0.4, 0.0]])
+    targets = np.array([[0.0, 0.0, 0.5, 0.5, 0.0], [0.1, 0.2, 0.3, 0.4, 0.0]])
+    rewards, discounts = jnp.array([0.25, 0.0]), jnp.array([0.0, 1.0])
+    losses, divergences = categorical_losses(logits, rewards, discounts, next_probs, SUPPORT)
+    np.testing.assert_allclose(losses, -(targets * log_probs).sum(axis=-1), rtol=1e-5)
+    entropies = -(targets * np.log(np.maximum(targets, 1e-12))).sum(axis=-1)
+    np.testing.assert_allclose(divergences, losses - entropies, rtol=1e-4)
+    _, none = categorical_losses(jnp.log(next_probs), jnp.zeros(2), jnp.ones(2), next_probs + 0.0, SUPPORT)
+    np.testing.assert_allclose(none[0], 0.0, atol=1e-6)
+    gradient = jax.grad(lambda probs: categorical_losses(logits, rewards, discounts, probs, SUPPORT)[0].sum())
+    np.testing.assert_array_equal(gradient(next_probs), 0.0)
 
 
 def test_quantile_huber_by_hand() -> None:

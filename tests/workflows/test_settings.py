@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from evorl.types import PyTreeNode
-from evorl.workflows.settings import check_names, checked_mapping, checked_value, declared_ranges, positive
+from evorl.workflows.settings import (
+    check_names,
+    checked_mapping,
+    checked_num_atoms,
+    checked_value,
+    declared_ranges,
+    positive,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +85,25 @@ def test_mappings_and_names() -> None:
     with pytest.raises(ValueError, match=r"Unknown key 'discont': did you mean 'discount'\?"):
         check_names(["discont"], ["discount", "tau"], "key")
     assert positive(1e3, "n") == 1000
+
+
+def test_the_number_of_atoms_goes_with_the_kind_of_values() -> None:
+    assert checked_num_atoms(None, "expected", -1.0, 1.0) is None
+    assert checked_num_atoms(51.0, "categorical", -1, 1) == 51
+    assert checked_num_atoms(1, "quantile", 1.0, -1.0) == 1  # quantiles are on no grid
+
+
+@pytest.mark.parametrize(
+    ("num_atoms", "values", "high", "said"),
+    [
+        (None, "quantile", 1.0, "num_atoms=None does not go with agent.values=quantile"),
+        (3, "expected", 1.0, "num_atoms=3 does not go with agent.values=expected"),
+        (1, "categorical", 1.0, "num_atoms of at least 2"),
+        (-3, "categorical", 1.0, "agent.num_atoms must be a positive whole number, got -3"),
+        (3, "categorical", -1.0, "support_low=-1 is not below agent.support_high=-1"),
+        (3, "categorical", "much", "agent.support_high must be a number, got 'much'"),
+    ],
+)
+def test_others_are_refused_in_words(num_atoms: Any, values: str, high: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        checked_num_atoms(num_atoms, values, -1.0, high)
