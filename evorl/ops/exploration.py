@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
 import jax
 import jax.numpy as jnp
 
-from evorl.ops.random import draw
-from evorl.types import Key
+from evorl.ops.random import draw, split_rows
+from evorl.types import Key, PyTreeDict, PyTreeNode
 
 
 def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:
@@ -57,3 +60,58 @@ def ou_noise_step(
 ) -> jax.Array:
     """One step of an Ornstein-Uhlenbeck process around 0: ``x - theta x dt + sigma sqrt(dt) N(0, 1)``."""
     return noise - theta * noise * step + sigma * jnp.sqrt(step) * draw(jax.random.normal, key, noise.shape)
+
+
+class ActionNoise(PyTreeNode):
+    """Noise on the actions of a deterministic policy, in [-1, 1], as a config describes it.
+
+    What a row remembers is zeros where its episode starts, so that noise is new in every episode.
+
+    Attributes:
+        kind: ``gaussian``, drawn anew at each step, or ``ornstein_uhlenbeck``, which wanders.
+        scale: standard deviation of what is drawn at each step.
+        max_scale: each row draws its scale at the start of an episode, uniformly from ``scale`` up to this; ``None``
+            for ``scale`` in all rows.
+        theta: how fast noise that wanders goes back to 0: the correlation of two steps is ``1 - theta``.
+    """
+
+    kind: Literal["gaussian", "ornstein_uhlenbeck"] = "gaussian"
+    scale: float = 0.1
+    max_scale: float | None = None
+    theta: float = 0.15
+
+    ranges: ClassVar[Mapping[str, str]] = {"scale": "[0, inf)", "max_scale": "[0, inf)", "theta": "(0, 1]"}
+
+    def __post_init__(self) -> None:
+        scale, greatest = self.scale, self.max_scale
+        if isinstance(scale, int | float) and isinstance(greatest, int | float) and greatest < scale:
+            raise ValueError(f"noise: max_scale={greatest:g} is below scale={scale:g}.")
+
+    def memory(self, action_size: int) -> Any:
+        """What one row remembers where its episode starts; ``None`` for noise without memory."""
+        memory = PyTreeDict()
+        if self.kind == "ornstein_uhlenbeck":
+            memory.noise = jnp.zeros(action_size)
+        if self.max_scale is not None:
+            memory.scale = jnp.zeros(())
+        return memory or None
+
+    def add(self, key: Key, actions: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+        """Actions ``[..., A]`` with noise, clipped to [-1, 1], and what their rows remember next.
+
+        Args:
+            key: one for all rows or one per row.
+            actions: of the policy.
+            memory: leaves ``[..., *]``: what the rows remember; ``None`` for noise without memory.
+        """
+        noise_key, scale_key = split_rows(key)
+        scale = self.scale
+        if self.max_scale is not None:
+            drawn = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
+            scale = jnp.where(memory.scale > 0.0, memory.scale, drawn)  # 0: the episode starts
+            memory = memory.replace(scale=scale)
+            scale = scale[..., None]
+        if self.kind == "gaussian":
+            return add_gaussian_noise(noise_key, actions, scale), memory
+        noise = ou_noise_step(noise_key, memory.noise, self.theta, scale)
+        return jnp.clip(actions + noise, -1.0, 1.0), memory.replace(noise=noise)

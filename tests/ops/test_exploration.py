@@ -3,8 +3,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from evorl.ops.exploration import add_gaussian_noise, epsilon_greedy_probabilities, ou_noise_step
+from evorl.ops.exploration import ActionNoise, add_gaussian_noise, epsilon_greedy_probabilities, ou_noise_step
+from evorl.types import PyTreeDict
 
 
 def test_epsilon_greedy_splits_ties_and_sums_to_one() -> None:
@@ -40,3 +42,51 @@ def test_ou_noise_has_its_stationary_deviation() -> None:
     # x' = (1 - theta) x + sigma N has variance sigma^2 / (1 - (1 - theta)^2).
     np.testing.assert_allclose(path[20:].std(), 0.3 / np.sqrt(1 - 0.25), rtol=0.05)
     np.testing.assert_allclose(path[20:].mean(), 0.0, atol=0.05)
+
+
+def _remembered(noise: ActionNoise, num_rows: int) -> PyTreeDict:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_rows, *x.shape)), noise.memory(2))
+
+
+def test_noise_remembers_what_it_needs() -> None:
+    assert ActionNoise().memory(2) is None
+    assert set(ActionNoise(max_scale=0.5).memory(2)) == {"scale"}
+    assert set(ActionNoise("ornstein_uhlenbeck").memory(2)) == {"noise"}
+    both = ActionNoise("ornstein_uhlenbeck", max_scale=0.5).memory(2)
+    assert {name: leaf.shape for name, leaf in both.items()} == {"noise": (2,), "scale": ()}
+
+
+def test_a_row_keeps_the_scale_that_it_drew() -> None:
+    noise = ActionNoise(scale=0.1, max_scale=0.5)
+    keys = jax.random.split(jax.random.key(0), 2000)
+    _, memory = noise.add(keys, jnp.zeros((2000, 2)), _remembered(noise, 2000))
+    assert 0.1 <= memory.scale.min() < 0.11
+    assert 0.49 < memory.scale.max() <= 0.5
+    np.testing.assert_allclose(memory.scale.mean(), 0.3, atol=0.01)
+    other_keys = jax.random.split(jax.random.key(1), 2000)
+    actions, kept = noise.add(other_keys, jnp.zeros((2000, 2)), memory)
+    np.testing.assert_array_equal(kept.scale, memory.scale)
+    standard = actions / memory.scale[:, None]
+    assert (jnp.abs(actions) < 1.0).mean() > 0.95
+    np.testing.assert_allclose(standard.std(), 1.0, rtol=0.05)
+    some, _ = noise.add(other_keys[3:7], jnp.zeros((4, 2)), jax.tree.map(lambda x: x[3:7], memory))
+    np.testing.assert_array_equal(some, actions[3:7])
+
+
+def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
+    noise = ActionNoise("ornstein_uhlenbeck", scale=0.1, theta=0.25)
+    memory = _remembered(noise, 5).replace(noise=jnp.full((5, 2), 0.4))
+    key = jax.random.key(0)
+    actions, memory = noise.add(key, jnp.full((5, 2), 0.1), memory)
+    np.testing.assert_allclose(actions, 0.1 + memory.noise, rtol=1e-6)
+    drawn = (memory.noise - 0.75 * 0.4) / 0.1
+    assert len(np.unique(np.asarray(drawn).round(5))) == 10
+    assert (jnp.abs(drawn) < 4.0).all()
+    clipped, beyond = noise.add(key, jnp.full((5, 2), 0.95), memory.replace(noise=jnp.full((5, 2), 2.0)))
+    np.testing.assert_array_equal(clipped, 1.0)
+    assert (beyond.noise > 1.0).all()  # what is remembered is not clipped
+
+
+def test_a_greatest_scale_below_the_least_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"max_scale=0\.1 is below scale=0\.2"):
+        ActionNoise(scale=0.2, max_scale=0.1)
