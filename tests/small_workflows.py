@@ -15,6 +15,7 @@ from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
+from evorl.algorithms.td3 import TD3Workflow
 from evorl.workflows import Workflow
 
 NUM_ENVS = 8
@@ -44,6 +45,7 @@ _CONFIGS = {
     "ppo": (PPOWorkflow, PPO_CONFIG),
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
     "sac": (SACWorkflow, SAC_CONFIG),
+    "td3": (TD3Workflow, SAC_CONFIG),
 }
 ENVS = ("CartPole-v1", "Pendulum-v1")
 

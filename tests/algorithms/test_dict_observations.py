@@ -10,6 +10,7 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
+from evorl.algorithms.td3 import TD3Workflow
 from evorl.envs import Box, DictSpace, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
 from evorl.sample_batch import SampleBatch
@@ -22,6 +23,7 @@ LIMIT = 4
 OPTIONS: dict[str, tuple[type[Workflow], dict[str, Any]]] = {
     "ppo": (PPOWorkflow, {"rollout_length": 4, "num_epochs": 1, "num_minibatches": 2}),
     "sac": (SACWorkflow, {"batch_size": 4, "learning_starts": 4.0, "replay_capacity": 32}),
+    "td3": (TD3Workflow, {"batch_size": 4, "learning_starts": 4.0, "replay_capacity": 32}),
 }
 
 
@@ -59,14 +61,14 @@ def _workflow(algorithm: str, continuous: bool, policy_key: str | None, value_ke
     )
 
 
-@pytest.mark.parametrize(("algorithm", "continuous"), [("ppo", False), ("sac", True)])
+@pytest.mark.parametrize(("algorithm", "continuous"), [("ppo", False), ("sac", True), ("td3", True)])
 def test_training_on_named_observations(algorithm: str, continuous: bool) -> None:
     workflow = _workflow(algorithm, continuous, "seen", "hidden")
     first = workflow.init(0)
     state = workflow.learn(key=0)
     params = state.agent_state.params
     values = params.value if algorithm == "ppo" else params.critic
-    num_inputs = {"policy": 2, "values": 3 + (algorithm == "sac")}
+    num_inputs = {"policy": 2, "values": 3 + (algorithm != "ppo")}
     assert {leaf.shape[-2] for path, leaf in arrays(params.policy).items() if leaf.ndim == 2} == {
         num_inputs["policy"],
         5,
@@ -82,7 +84,7 @@ def test_training_on_named_observations(algorithm: str, continuous: bool) -> Non
     assert jnp.isfinite(workflow.evaluate(state).episode_return)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "sac", "td3"])
 def test_the_policy_does_not_see_the_other_entry(algorithm: str) -> None:
     workflow = _workflow(algorithm, True, "seen", "hidden")
     agent_state = workflow.init(0).agent_state

@@ -22,6 +22,13 @@ RAINBOW = {
     "values": "categorical",
     "num_atoms": 11,
 }
+FAST_TD3 = {
+    "network": {"torso": [8], "layer_norm": True},
+    "values": "categorical",
+    "num_atoms": 11,
+    "noise": {"kind": "ornstein_uhlenbeck", "max_scale": 0.5},
+    "normalize_obs": True,
+}
 # Of the other algorithms those options whose means and draws run over all devices.
 OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
@@ -31,6 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ppo, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "gru", "size": 4}, "shared": True}}},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
+    "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},
 }
 LAYOUTS = {
     "2 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},

@@ -1,0 +1,341 @@
+"""TD3, DDPG and FastTD3 learn what can be known in closed form, and Pendulum; their losses are the papers'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.algorithms.td3 import TD3Agent, TD3Workflow
+from evorl.envs import Discrete, create_env
+from evorl.ops.exploration import ActionNoise
+from evorl.ops.optimization import Optimizer
+from evorl.rollout import memory_of, rollout
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import (
+    ACTION_NAMES,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    every_probe,
+    questions,
+    train_on_every_probe,
+)
+from tests.small_workflows import EPISODE_STEPS, assert_close, assert_identical, small
+
+NETWORK = {"torso": [64, 64]}
+WIDTH = 0.25
+GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of WIDTH
+OU = {"kind": "ornstein_uhlenbeck", "scale": 0.2}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "td3": {"network": NETWORK, "num_critics": 3, "target_noise": 0.05},
+    "ddpg": {"network": NETWORK, "num_critics": 1, "target_noise": 0.0, "noise": OU},
+    "fast_td3": {
+        "network": {**NETWORK, "layer_norm": True},
+        "values": "categorical",
+        "target_noise": 0.001,
+        "noise": {"scale": 0.001, "max_scale": 0.4},
+        **GRID,
+    },
+}
+FIELDS: dict[str, dict[str, Any]] = {
+    "td3": {"prioritized": True, "n_step": 2},
+    "ddpg": {"policy_delay": 1},
+    "fast_td3": {"n_step": 3},
+}
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    kind = request.param
+    optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0)
+    _, agent, state = train_on_every_probe(
+        TD3Workflow,
+        SETTINGS[kind],
+        continuous=True,
+        num_envs=16,
+        updates_per_iteration=4,
+        batch_size=256,
+        learning_starts=1600.0,
+        replay_capacity=16_000,
+        tau=0.02,
+        actor_optimizer=optimizer.replace(learning_rate=1e-3),
+        critic_optimizer=optimizer,
+        total_timesteps=16 * 1000,
+        **FIELDS[kind],
+    )
+    return kind, agent, state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    kind, agent, state = trained
+    if kind != "fast_td3":
+        assert_values_are_known(agent, state, name, continuous=True)
+        return
+    obs, values, _ = questions(name, continuous=True)
+    learned = agent.values(state, state.params, obs)
+    assert learned.shape == (2, len(values))
+    np.testing.assert_allclose(learned, np.broadcast_to(values, learned.shape), rtol=0.01, atol=WIDTH)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    _, agent, state = trained
+    assert_actions_are_best(agent, state, name, continuous=True)
+
+
+def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:
+    """An agent of Pendulum whose slow networks differ from the present ones."""
+    env = create_env("Pendulum-v1", parallel=2)
+    agent = agent_from_config(TD3Agent, {"network": {"torso": [8]}, **settings}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    leaves, structure = jax.tree.flatten(state.params)
+    keys = jax.random.split(jax.random.key(104), len(leaves))
+    # Small biases, so that each of several critics is the least somewhere.
+    scales = [0.5 if x.shape[-1] > 1 or x.shape[-2:] == (8, 1) else 0.05 for x in leaves]
+    moved = [x + s * jax.random.normal(key, x.shape) for x, s, key in zip(leaves, scales, keys, strict=True)]
+    return agent, state.replace(params=jax.tree.unflatten(structure, moved))
+
+
+def _batch(num_rows: int = 24) -> SampleBatch:
+    keys = jax.random.split(jax.random.key(2), 5)
+    return SampleBatch(
+        obs=jax.random.normal(keys[0], (num_rows, 3)),
+        actions=jax.random.uniform(keys[1], (num_rows, 1), minval=-1.0),
+        rewards=jax.random.normal(keys[2], (num_rows,)),
+        next_obs=jax.random.normal(keys[3], (num_rows, 3)),
+        extras=PyTreeDict(
+            discounts=0.9 * jax.random.bernoulli(keys[4], 0.7, (num_rows,)), weights=jnp.linspace(0.5, 1.0, num_rows)
+        ),
+    )
+
+
+def _by_hand(params: Any, *inputs: Any) -> np.ndarray:
+    """The outputs of one network of one hidden layer, row by row in numpy."""
+    torso, head = params["torso"]["Dense_0"], params["head"]
+    x = np.concatenate([np.asarray(value) for value in inputs], axis=-1)
+    hidden = np.maximum(x @ np.asarray(torso["kernel"]) + np.asarray(torso["bias"]), 0.0)
+    return hidden @ np.asarray(head["kernel"]) + np.asarray(head["bias"])
+
+
+def _members(params: Any) -> list[Any]:
+    members = params["params"]["members"]
+    count = jax.tree.leaves(members)[0].shape[0]
+    return [jax.tree.map(lambda x, i=i: x[i], members) for i in range(count)]
+
+
+def _smoothed_actions(agent: TD3Agent, state: AgentState, batch: SampleBatch, keys: jax.Array) -> np.ndarray:
+    """``clip(pi'(s') + clip(noise))``, of each row with the noise of its key."""
+    rows = []
+    for i, action in enumerate(np.tanh(_by_hand(state.params.target_policy["params"], batch.next_obs))):
+        noise = agent.target_noise * np.asarray(jax.random.normal(keys[i], (1,)))
+        rows.append(np.clip(action + np.clip(noise, -agent.target_noise_bound, agent.target_noise_bound), -1.0, 1.0))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("num_critics", [1, 2, 3])
+def test_the_target_is_the_least_of_the_slow_critics_at_a_smoothed_action(num_critics: int) -> None:
+    agent, state = _agent(num_critics=num_critics, target_noise=0.5, target_noise_bound=0.3)
+    batch, keys = _batch(), jax.random.split(jax.random.key(3), 24)
+    loss, losses = agent.critic_loss(state.params.critic, state, batch, keys)
+    actions = _smoothed_actions(agent, state, batch, keys)
+    assert (np.abs(actions - np.tanh(_by_hand(state.params.target_policy["params"], batch.next_obs))) > 0.29).any()
+    next_q = np.stack([_by_hand(m, batch.next_obs, actions)[:, 0] for m in _members(state.params.target_critic)])
+    assert len(set(next_q.argmin(axis=0))) == num_critics
+    targets = np.asarray(batch.rewards) + np.asarray(batch.extras.discounts) * next_q.min(axis=0)
+    q = np.stack([_by_hand(m, batch.obs, batch.actions)[:, 0] for m in _members(state.params.critic)])
+    np.testing.assert_allclose(losses.td_errors, (targets - q).mean(axis=0), rtol=1e-4, atol=1e-5)
+    expected = sum(np.mean(np.asarray(batch.extras.weights) * (targets - member) ** 2) for member in q)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+
+
+def test_the_target_of_distributions_is_that_of_the_least_mean() -> None:
+    agent, state = _agent(values="categorical", num_atoms=5, support_low=-2.0, support_high=2.0, target_noise=0.0)
+    batch, keys = _batch(), jax.random.split(jax.random.key(3), 24)
+    loss, losses = agent.critic_loss(state.params.critic, state, batch, keys)
+    support = np.linspace(-2.0, 2.0, 5)
+    actions = _smoothed_actions(agent, state, batch, keys)
+    slow = [np.asarray(_by_hand(m, batch.next_obs, actions)) for m in _members(state.params.target_critic)]
+    probs = np.exp(slow) / np.exp(slow).sum(axis=-1, keepdims=True)  # [K, N, M]
+    chosen = (probs @ support).argmin(axis=0)
+    assert set(chosen) == {0, 1}
+    logits = [_by_hand(m, batch.obs, batch.actions) for m in _members(state.params.critic)]
+    log_probs = [x - np.log(np.exp(x).sum(axis=-1, keepdims=True)) for x in logits]
+    expected, divergences = 0.0, np.zeros(24)
+    for i, member in enumerate(chosen):
+        target = np.zeros(5)
+        for atom, prob in zip(support, probs[member, i], strict=True):
+            place = np.clip(float(batch.rewards[i]) + float(batch.extras.discounts[i]) * atom, -2.0, 2.0) + 2.0
+            low = min(int(place), 3)
+            target[low] += prob * (low + 1 - place)
+            target[low + 1] += prob * (place - low)
+        for own in log_probs:
+            expected -= float(batch.extras.weights[i]) * (target * own[i]).sum() / 24
+            divergences[i] += (target * (np.log(np.maximum(target, 1e-12)) - own[i])).sum() / 2
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    np.testing.assert_allclose(losses.td_errors, divergences, rtol=1e-3, atol=1e-5)
+
+
+def test_the_policy_climbs_the_first_critic() -> None:
+    """Its loss is ``-mean Q_1(s, pi(s))``; the gradient goes through the action, and no other critic counts."""
+    agent, state = _agent(num_critics=2)
+    batch = _batch()
+    first, _ = _members(state.params.critic)
+    actions = np.tanh(_by_hand(state.params.policy["params"], batch.obs))
+    loss, _ = agent.actor_loss(state.params.policy, state, batch)
+    np.testing.assert_allclose(loss, -_by_hand(first, batch.obs, actions).mean(), rtol=1e-4)
+    gradient = jax.grad(lambda params: agent.actor_loss(params, state, batch)[0])(state.params.policy)
+    step = jax.tree.map(lambda x: 1e-3 * x, gradient)
+    lower, _ = agent.actor_loss(jax.tree.map(jnp.subtract, state.params.policy, step), state, batch)
+    slope = sum(float(jnp.vdot(g, g)) for g in jax.tree.leaves(gradient))
+    np.testing.assert_allclose(float(loss) - float(lower), 1e-3 * slope, rtol=0.05)
+
+
+@pytest.mark.parametrize("values", [{}, {"values": "categorical", **GRID}])
+def test_policy_and_slow_networks_wait_for_their_turn(values: dict) -> None:
+    agent = {"network": {"torso": [8]}, **values}
+    workflow = small("td3", "Pendulum-v1", learning_starts=0, updates_per_iteration=1, policy_delay=3, agent=agent)
+    state = workflow.init(0)
+    changed, losses = [], []
+    for _ in range(7):
+        before = state.agent_state.params
+        metrics, state = workflow.step(state)
+        changed.append({name for name, params in state.agent_state.params.items() if _differ(params, before[name])})
+        losses.append(float(metrics.actor_loss))
+    first, every = {"critic"}, {"policy", "critic", "target_policy", "target_critic"}
+    assert changed == [first, first, every, first, first, every, first]
+    assert losses[:2] == [0.0, 0.0]
+    assert losses[2] == losses[3] == losses[4] != losses[5] == losses[6]
+
+
+def _differ(tree: Any, other: Any) -> bool:
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    return any(bool((x != y).any()) for x, y in pairs)
+
+
+def test_the_slow_networks_follow_by_tau() -> None:
+    workflow = small("td3", "Pendulum-v1", learning_starts=0, updates_per_iteration=1, policy_delay=1, tau=0.25)
+    state = workflow.init(0)
+    before = state.agent_state.params
+    _, state = workflow.step(state)
+    after = state.agent_state.params
+    for name in ("policy", "critic"):
+        expected = jax.tree.map(lambda t, o: 0.75 * t + 0.25 * o, before[f"target_{name}"], after[name])
+        assert_close(after[f"target_{name}"], expected, 1e-5)
+
+
+def _actions_of_an_idle_policy(num_envs: int, num_steps: int, **noise: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Exploring actions ``[T, B]`` where the policy's own are near 0, and where episodes ended."""
+    env = create_env({"name": "Pendulum-v1", "max_episode_steps": 50}, parallel=num_envs)
+    agent = agent_from_config(TD3Agent, {"network": {"torso": [4]}, "noise": noise}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
+
+    def play(key: jax.Array) -> SampleBatch:
+        return rollout(env.step, agent.compute_actions, env.reset(key), state, key, num_steps)[0]
+
+    trajectory = jax.jit(play)(jax.random.key(4))
+    return np.asarray(trajectory.actions)[..., 0], np.asarray(trajectory.dones).astype(bool)
+
+
+def test_gaussian_noise_is_new_at_each_step() -> None:
+    actions, _ = _actions_of_an_idle_policy(256, 50, scale=0.2)
+    np.testing.assert_allclose(actions.std(), 0.2, rtol=0.03)
+    assert abs(np.mean(actions[1:] * actions[:-1])) < 0.03 * 0.2**2
+
+
+def test_noise_that_wanders_starts_anew_with_each_episode() -> None:
+    """``x' = (1 - theta) x + sigma N``: variance after k steps, and correlation of neighbours."""
+    theta, sigma = 0.15, 0.1
+    actions, dones = _actions_of_an_idle_policy(512, 100, kind="ornstein_uhlenbeck", scale=sigma, theta=theta)
+    assert dones[49].all()
+    decay = 1 - theta
+    for start in (0, 50):  # two episodes
+        for k in (0, 1, 4, 49):
+            expected = sigma * np.sqrt((1 - decay ** (2 * (k + 1))) / (1 - decay**2))
+            np.testing.assert_allclose(actions[start + k].std(), expected, rtol=0.12)
+    late = actions[30:50]
+    np.testing.assert_allclose((late[1:] * late[:-1]).mean() / (late**2).mean(), decay, atol=0.03)
+    assert abs(np.corrcoef(actions[49], actions[50])[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
+def test_every_environment_draws_its_scale_for_an_episode(kind: str) -> None:
+    actions, _ = _actions_of_an_idle_policy(256, 100, kind=kind, scale=0.05, max_scale=0.3, theta=1.0)
+    first, second = actions[:50].std(axis=0), actions[50:].std(axis=0)
+    for scales in (first, second):
+        assert 0.03 < scales.min() < 0.08
+        assert 0.25 < scales.max() < 0.4
+        np.testing.assert_allclose(scales.mean(), 0.175, atol=0.02)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
+
+
+def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
+    """Noise that wanders goes on from one iteration to the next, and evaluations are of the policy alone."""
+    noise: dict[str, Any] = {**OU, "max_scale": 0.4}
+    workflow = small("td3", "Pendulum-v1", learning_starts=1e6, agent={"network": {"torso": [4]}, "noise": noise})
+    state = workflow.init(0)
+    remembered = []
+    for _ in range(EPISODE_STEPS):
+        _, state = workflow.step(state)
+        remembered.append(jax.tree.map(np.asarray, memory_of(state.env_state)))
+    scales = np.stack([memory.scale for memory in remembered[:-1]])
+    assert (scales == scales[0]).all()
+    assert (scales[0] >= 0.2).all()
+    assert len(np.unique(scales[0])) == scales.shape[1]
+    assert_identical(remembered[-1], jax.tree.map(jnp.zeros_like, remembered[-1]))  # the episode has ended
+    still = workflow.replace(
+        agent=workflow.agent.replace(noise=ActionNoise(**(noise | {"scale": 0.0, "max_scale": 0.0})))
+    )
+    assert_identical(workflow.evaluate(state), still.evaluate(state))
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "said"),
+    [
+        ("CartPole-v1", {}, "TD3 and DDPG act in flat, bounded Boxes.*DQN acts in Discrete spaces, SAC and PPO"),
+        ("Pendulum-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
+        ("Pendulum-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
+        ("Pendulum-v1", {"values": "quantile", "num_atoms": 5}, "agent.values is one of categorical, expected"),
+        ("Pendulum-v1", {"num_critics": 0}, "agent.num_critics must be a positive whole number"),
+        ("Pendulum-v1", {"noise": {"kind": "gausian"}}, "Did you mean 'gaussian'"),
+        ("Pendulum-v1", {"noise": {"kind": "gaussian", "scale": 0.3, "max_scale": 0.2}}, "max_scale=0.2 is below"),
+        ("Pendulum-v1", {"values": "categorical", "num_atoms": 5, "support_low": 10.0}, "support_low=10 is not below"),
+    ],
+)
+def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        agent_from_config(TD3Agent, settings, create_env(env, parallel=2))
+
+
+def test_a_discrete_space_is_refused_by_the_workflow() -> None:
+    assert isinstance(every_probe(False, 1).action_space, Discrete)
+    with pytest.raises(ValueError, match="act in flat, bounded Boxes"):
+        small("td3", "CartPole-v1")
+
+
+def test_pendulum_is_learned() -> None:
+    """By a small network in few steps; uniformly random actions get -1200 on average."""
+    workflow = TD3Workflow.build_from_config(
+        {
+            "env": "Pendulum-v1",
+            "num_envs": 2,
+            "devices": 1,
+            "agent": {"network": {"torso": [64, 64]}},
+            "batch_size": 128,
+            "learning_starts": 500,
+            "replay_capacity": 20_000,
+            "total_timesteps": 12_000,
+            "eval_interval": 0,
+            "actor_optimizer": {"learning_rate": 2e-3},
+            "critic_optimizer": {"learning_rate": 2e-3},
+        }
+    )
+    assert float(workflow.evaluate(workflow.learn()).episode_return) >= -250.0
