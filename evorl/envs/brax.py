@@ -6,7 +6,7 @@ import contextlib
 import functools
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -99,6 +99,7 @@ def create_wrapped_brax_env(
     reward_scale: float | None = None,
     sparse_reward_interval: int | None = None,
     flatten_obs: bool = False,
+    observed: Sequence[int] | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """A vector env of a brax environment.
@@ -114,6 +115,7 @@ def create_wrapped_brax_env(
         reward_scale: factor of the reward (``info.episode_return`` stays unscaled).
         sparse_reward_interval: pay the summed reward every so many steps and at the end only.
         flatten_obs: make one vector of the observation.
+        observed: the components of a flat observation that are seen; ``None`` for all.
         **env_kwargs: arguments of the brax environment (``reset_noise_scale``, ``ctrl_cost_weight`` ...).
 
     Raises:
@@ -131,6 +133,7 @@ def create_wrapped_brax_env(
         reward_scale=reward_scale,
         sparse_reward_interval=sparse_reward_interval,
         flatten_obs=flatten_obs,
+        observed=observed,
     )
 
 

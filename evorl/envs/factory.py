@@ -11,6 +11,7 @@ from evorl.envs.gymnax import GYMNAX_ENV_NAMES, create_wrapped_gymnax_env
 from evorl.envs.naming import nearest_name
 from evorl.envs.user import create_wrapped_user_env
 from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.wrappers.wrapper import positive_int
 
 _CREATE: dict[str, Callable[..., VectorEnv]] = {"brax": create_wrapped_brax_env, "gymnax": create_wrapped_gymnax_env}
 
@@ -28,6 +29,7 @@ def create_env(
     parallel: int | None = None,
     autoreset_mode: AutoresetMode | str | None = None,
     max_episode_steps: int | None = None,
+    history: int | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A vector env. Made twice with equal arguments, the two are equal and share compiled programs.
@@ -41,7 +43,8 @@ def create_env(
         parallel: number of environments B; 1 if nobody says.
         autoreset_mode: an ``AutoresetMode`` or its name; ``NORMAL`` if nobody says.
         max_episode_steps: the time limit; ``None`` for the usual one of the environment (1000 for brax).
-        **options: ``action_repeat``, ``frame_stack``, ``reward_scale``, ``sparse_reward_interval``, ``flatten_obs``,
+        history: how many of the last observations are seen together; 1 if nobody says.
+        **options: ``action_repeat``, ``reward_scale``, ``sparse_reward_interval``, ``flatten_obs``, ``observed``,
             ``backend`` (brax); every other one goes to the environment itself. ``None`` means the default.
 
     Raises:
@@ -54,9 +57,14 @@ def create_env(
         "parallel": parallel,
         "autoreset_mode": autoreset_mode,
         "max_episode_steps": max_episode_steps,
+        "history": history,
         **options,
     }
     settings.update({key: value for key, value in explicit.items() if value is not None})
+    if "history" in settings:
+        if "frame_stack" in settings:
+            raise ValueError("frame_stack and history are one option: give history alone.")
+        settings["frame_stack"] = positive_int(settings.pop("history"), "history")
     if "factory" in settings:
         if "library" in settings or "name" in settings:
             raise ValueError("An environment is given by its library and name, or by a factory: leave one of them out.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -168,6 +169,7 @@ def create_wrapped_gymnax_env(
     reward_scale: float | None = None,
     sparse_reward_interval: int | None = None,
     flatten_obs: bool | None = None,
+    observed: Sequence[int] | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv:
     """A vector env of a gymnax environment.
@@ -184,6 +186,7 @@ def create_wrapped_gymnax_env(
         reward_scale: factor of the reward (``info.episode_return`` stays unscaled).
         sparse_reward_interval: pay the summed reward every so many steps and at the end only.
         flatten_obs: make one vector of the observation; by default only where it is an integer (one-hot).
+        observed: the components of a flat observation that are seen; ``None`` for all.
         **env_kwargs: parameters of the environment (``gravity`` ...) or arguments of its class.
 
     Raises:
@@ -202,6 +205,7 @@ def create_wrapped_gymnax_env(
         reward_scale=reward_scale,
         sparse_reward_interval=sparse_reward_interval,
         flatten_obs=isinstance(env.obs_space, Discrete) if flatten_obs is None else flatten_obs,
+        observed=observed,
     )
 
 

@@ -22,10 +22,11 @@ def nearest_name(name: str, valid: Iterable[str]) -> str:
 WRAPPER_OPTIONS = (
     "max_episode_steps",
     "action_repeat",
-    "frame_stack",
+    "history",
     "reward_scale",
     "sparse_reward_interval",
     "flatten_obs",
+    "observed",
     "backend",
 )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from evorl.envs.env import AutoresetMode, Env
 from evorl.envs.naming import nearest_name
 from evorl.envs.space import Box
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.episode import EpisodeWrapper
-from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper
+from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
 from evorl.envs.wrappers.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.wrapper import positive_int
@@ -24,12 +26,13 @@ def wrap_env(
     reward_scale: float | None = None,
     sparse_reward_interval: int | None = None,
     flatten_obs: bool = False,
+    observed: Sequence[int] | None = None,
 ) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
-    From the inside out: squash (bounded boxes other than [-1, 1]), action repeat, episode clock, flatten, frame stack,
-    sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and
-    ``info.steps`` counts decisions.
+    From the inside out: squash (bounded boxes other than [-1, 1]), action repeat, episode clock, flatten, select, frame
+    stack, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the environment paid,
+    and ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -42,6 +45,7 @@ def wrap_env(
         reward_scale: see ``RewardScaleWrapper``.
         sparse_reward_interval: see ``SparseRewardWrapper``.
         flatten_obs: see ``ObsFlattenWrapper``.
+        observed: see ``ObsSelectWrapper``; ``None`` for all components.
 
     Raises:
         ValueError: an argument is out of range or names no mode.
@@ -58,6 +62,8 @@ def wrap_env(
     env = EpisodeWrapper(env, limit)
     if flatten_obs:
         env = ObsFlattenWrapper(env)
+    if observed is not None:
+        env = ObsSelectWrapper(env, observed)
     if positive_int(frame_stack, "frame_stack") > 1:
         env = FrameStackWrapper(env, frame_stack)
     if sparse_reward_interval is not None:

@@ -37,9 +37,20 @@ def test_none_means_the_default() -> None:
     assert create_env(config).max_episode_steps == 200
 
 
+def test_history_and_observed_are_options_of_any_environment() -> None:
+    env = create_env({"name": "CartPole-v1", "history": 4, "observed": [0, 2], "parallel": 3})
+    assert env.obs_space.shape == (8,)
+    assert env == create_env(OmegaConf.create({"name": "CartPole-v1", "observed": [0, 2]}), history=4, parallel=3)
+    assert create_env("CartPole-v1", history=1) == create_env("CartPole-v1")
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        ({"name": "CartPole-v1", "history": 0}, "history must be a whole number of at least 1, got 0"),
+        ({"name": "CartPole-v1", "history": 1, "frame_stack": 2}, "are one option: give history alone"),
+        ({"name": "CartPole-v1", "histoy": 2}, "did you mean 'history'"),
+        ({"name": "CartPole-v1", "observed": [0, 4]}, r"whole numbers from 0 to 3, as in \[0\]; got \[0, 4\]"),
         ("carpole-v1", "did you mean 'CartPole-v1'"),
         ({"library": "gymnx", "name": "CartPole-v1"}, "did you mean 'gymnax'"),
         ({"library": "gymnax", "name": "Pendulum"}, "did you mean 'Pendulum-v1'"),

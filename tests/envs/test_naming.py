@@ -36,5 +36,5 @@ def test_check_options() -> None:
     check_options("env", {"size": 1}, parameter_names(Env))
     with pytest.raises(ValueError, match="env has no option 'nois'; did you mean 'noise'"):
         check_options("env", {"nois": 1}, parameter_names(Env))
-    with pytest.raises(ValueError, match="did you mean 'frame_stack'"):
-        check_options("env", {"frame_stak": 1}, parameter_names(Env))
+    with pytest.raises(ValueError, match="did you mean 'history'"):
+        check_options("env", {"histry": 1}, parameter_names(Env))

@@ -15,6 +15,7 @@ from evorl.envs.wrappers import (
     EpisodeWrapper,
     FrameStackWrapper,
     ObsFlattenWrapper,
+    ObsSelectWrapper,
     RewardScaleWrapper,
     SparseRewardWrapper,
 )
@@ -30,6 +31,7 @@ def test_order_of_layers() -> None:
         reward_scale=0.1,
         sparse_reward_interval=5,
         flatten_obs=True,
+        observed=[2, 0],
     )
     layers = []
     inner = env.env
@@ -40,12 +42,13 @@ def test_order_of_layers() -> None:
         RewardScaleWrapper,
         SparseRewardWrapper,
         FrameStackWrapper,
+        ObsSelectWrapper,
         ObsFlattenWrapper,
         EpisodeWrapper,
         ActionRepeatWrapper,
         ActionSquashWrapper,
     ]
-    assert env.obs_space.shape == (9,)
+    assert env.obs_space.shape == (6,)
     assert env.max_episode_steps == 100
     assert env.action_space == Box(-1.0, 1.0, (1,))
 

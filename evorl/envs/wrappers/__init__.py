@@ -2,7 +2,7 @@
 
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.episode import EpisodeWrapper, OneEpisodeWrapper
-from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper
+from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
 from evorl.envs.wrappers.vector import (
     VECTOR_ENVS,
@@ -23,6 +23,7 @@ __all__ = [
     "FastVmapAutoResetWrapper",
     "FrameStackWrapper",
     "ObsFlattenWrapper",
+    "ObsSelectWrapper",
     "OneEpisodeWrapper",
     "RewardScaleWrapper",
     "SparseRewardWrapper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -47,6 +48,51 @@ class ObsFlattenWrapper(Wrapper):
                 value = jax.nn.one_hot(value, space.n)
             parts.append(jnp.ravel(value).astype(self._space.dtype))
         return jnp.concatenate(parts)
+
+
+class ObsSelectWrapper(Wrapper):
+    """Only some components of a flat observation are seen: to leave out what would make it too easy.
+
+    Args:
+        env: an environment whose observations are vectors.
+        components: the numbers of those that are seen, in that order.
+
+    Raises:
+        ValueError: observations are no vectors; or a number is out of range, stands twice, or there is none.
+    """
+
+    def __init__(self, env: Env, components: Sequence[int]) -> None:
+        super().__init__(env)
+        space = env.obs_space
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            raise ValueError(f"observed chooses components of a vector, observations are {space}: flatten them first.")
+        (size,) = space.shape
+        is_list = isinstance(components, Sequence) and not isinstance(components, str) and len(components) > 0
+        if not is_list or not all(_is_index(number, size) for number in components):
+            raise ValueError(
+                f"observed must be a list of whole numbers from 0 to {size - 1}, as in [0]; got {components!r}."
+            )
+        if len(set(components)) < len(components):
+            raise ValueError(f"observed names a component twice: {list(components)}.")
+        self.components = tuple(int(number) for number in components)
+        chosen = list(self.components)
+        self._space = Box(space.low[chosen], space.high[chosen], dtype=space.dtype)
+
+    @property
+    def obs_space(self) -> Box:
+        """The space of what is seen."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self._select(self.env.reset(key))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self._select(self.env.step(env_state, action))
+
+    def _select(self, state: EnvState) -> EnvState:
+        return state.replace(obs=state.obs[np.array(self.components)])
 
 
 class FrameStackWrapper(Wrapper):
@@ -100,6 +146,10 @@ class FrameStackWrapper(Wrapper):
             raise ValueError(f"FrameStackWrapper joins arrays, got scalar observations {space}: flatten them first.")
         low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in (space.low, space.high))
         return Box(low, high, dtype=space.dtype)
+
+
+def _is_index(number: Any, size: int) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and bool(0 <= number < size)
 
 
 def _members(space: Space) -> list[Space]:

@@ -1,4 +1,4 @@
-"""Flattened observations and stacked frames."""
+"""Flattened, chosen and stacked observations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, Env, EnvState, Space, TupleSpace
-from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, FrameStackWrapper, ObsFlattenWrapper
+from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, Env, EnvState, Space, TupleSpace, create_env
+from evorl.envs.stack import wrap_env
+from evorl.envs.wrappers import (
+    VECTOR_ENVS,
+    EpisodeWrapper,
+    FrameStackWrapper,
+    ObsFlattenWrapper,
+    ObsSelectWrapper,
+    VectorEnv,
+)
 from evorl.types import PyTreeDict
+from tests.conformance.env_contract import VectorEnvContract
 
 
 class Showing(Env):
@@ -42,6 +51,94 @@ class Showing(Env):
             done=false,
             info=PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict()),
         )
+
+
+class Pixels(Env):
+    """A random image that scrolls and grows brighter, until a pixel in its corner has the right remainder."""
+
+    action_space = Discrete(2)
+    obs_space = Box(0, 255, (3, 2, 1), np.uint8)
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Another image."""
+        return self._state(jax.random.randint(key, (3, 2, 1), 0, 256).astype(jnp.uint8), jnp.zeros((), jnp.int32))
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        """One row further."""
+        image, t = env_state.env_state
+        return self._state(jnp.roll(image, 1, axis=0) + jnp.uint8(1), t + 1)
+
+    def _state(self, image: jax.Array, t: jax.Array) -> EnvState:
+        ended = (image[0, 0, 0] % 16 == 0) & (t > 0)
+        info = PyTreeDict(termination=ended, truncation=jnp.zeros_like(ended), metrics=PyTreeDict())
+        return EnvState(env_state=(image, t), obs=image, reward=image.mean(dtype=jnp.float32), done=ended, info=info)
+
+
+class TestStackedVectors(VectorEnvContract):
+    """Two components of CartPole, four times."""
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """CartPole of at most 25 steps."""
+        return create_env(
+            "CartPole-v1",
+            parallel=parallel,
+            autoreset_mode=autoreset_mode,
+            max_episode_steps=25,
+            history=4,
+            observed=[0, 2],
+        )
+
+
+class TestStackedImages(VectorEnvContract):
+    """Bytes stay bytes, frames are channels."""
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """At most 9 steps."""
+        return wrap_env(Pixels(), parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=9, frame_stack=3)
+
+    def test_frames_are_the_last_observations(self, start: EnvState, records: dict) -> None:
+        """Everywhere in a rollout, across the ends of episodes, and in the true successors."""
+        newest_of_start, done = np.asarray(start.obs)[..., -1], records["done"]
+        for i in range(done.shape[1]):
+            frames = [newest_of_start[i]] * 3
+            for t in range(len(done)):
+                frames = [*frames[1:], records["next_obs"][t, i, ..., -1]]
+                np.testing.assert_array_equal(records["next_obs"][t, i], np.stack(frames, axis=-1))
+                frames = [records["obs"][t, i, ..., -1]] * 3 if done[t, i] else frames
+                np.testing.assert_array_equal(records["obs"][t, i], np.stack(frames, axis=-1))
+
+
+def test_only_the_chosen_components_are_seen() -> None:
+    cartpole = create_env("CartPole-v1").env
+    env = ObsSelectWrapper(cartpole, [2, 0])
+    low, high = (np.asarray(bound)[[2, 0]] for bound in (cartpole.obs_space.low, cartpole.obs_space.high))
+    assert env.obs_space == Box(low, high)
+    key = jax.random.key(0)
+    whole, state = cartpole.step(cartpole.reset(key), 1), env.step(env.reset(key), 1)
+    np.testing.assert_array_equal(state.obs, whole.obs[jnp.array([2, 0])])
+    np.testing.assert_array_equal(env.reset(key).obs, cartpole.reset(key).obs[jnp.array([2, 0])])
+    assert env == ObsSelectWrapper(cartpole, (2, 0))
+    assert env != ObsSelectWrapper(cartpole, (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("space", "components", "said"),
+    [
+        (Box(0, 255, (2, 2)), [0], "flatten them first"),
+        (Discrete(3), [0], "flatten them first"),
+        (Box(0, 1, (3,)), [], r"list of whole numbers from 0 to 2, as in \[0\]; got \[\]"),
+        (Box(0, 1, (3,)), [-1], "from 0 to 2"),
+        (Box(0, 1, (3,)), [True], "from 0 to 2"),
+        (Box(0, 1, (3,)), "01", "got '01'"),
+        (Box(0, 1, (3,)), 2, "got 2"),
+        (Box(0, 1, (3,)), [1, 1], "names a component twice"),
+    ],
+)
+def test_impossible_choices_are_refused(space: Space, components: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ObsSelectWrapper(Showing(space), components)
 
 
 def test_flatten_joins_everything() -> None:
