@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import flax.linen as nn
 import jax
 
-from evorl.networks.activations import activation_by_name
 from evorl.networks.convolution import convolution
 from evorl.networks.dense import dense
+from evorl.networks.kernel_activations import Activation, activate, build_activation, check_features
 from evorl.suggestions import no_such
 
 
@@ -83,15 +83,21 @@ class Torso(nn.Module):
 
     Attributes:
         layers: see ``Layer``.
-        activation: a name of ``evorl.networks.activations``.
+        activation: a name of ``evorl.networks.activations``, or a ``KernelActivation``.
         layer_norm: whether to normalise between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform ones of unit gain.
     """
 
     layers: tuple[Layer, ...] = ()
-    activation: str = "tanh"
+    activation: Activation = "tanh"
     layer_norm: bool = False
     orthogonal: bool = True
+
+    def __post_init__(self) -> None:
+        for layer in self.layers:
+            if not isinstance(layer, str):
+                check_features(self.activation, layer.size if isinstance(layer, Dense) else layer.filters)
+        super().__post_init__()
 
     @property
     def input_ndim(self) -> int:
@@ -100,7 +106,6 @@ class Torso(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        activation = activation_by_name(self.activation)
         leading, is_spatial = x.shape[: x.ndim - self.input_ndim], self.input_ndim > 1
         if is_spatial:  # convolutions take one batch axis
             x = x.reshape((math.prod(leading), *x.shape[len(leading) :]))
@@ -110,29 +115,31 @@ class Torso(nn.Module):
             elif layer == "layer_norm":
                 x = nn.LayerNorm()(x)
             elif isinstance(layer, Convolution):
-                x = activation(self._convolution(layer, x))
+                x = self._activate(self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, x)
             elif isinstance(layer, Dense):
                 x = dense(layer.size, self.orthogonal, self._gain)(x)
-                x = activation(nn.LayerNorm()(x) if self.layer_norm else x)
+                x = self._activate(nn.LayerNorm()(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     @property
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
+    def _activate(self, x: jax.Array) -> jax.Array:
+        return activate(self.activation, x)
+
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
 
     def _residual_stage(self, layer: ResidualStage, x: jax.Array) -> jax.Array:
-        activation = activation_by_name(self.activation)
         window = Convolution(layer.filters)
         x = nn.max_pool(self._convolution(window, x), (3, 3), (2, 2), "SAME")
         for _ in range(layer.num_blocks):
-            inner = self._convolution(window, activation(x))
-            x += self._convolution(window, activation(inner))
-        return activation(x)
+            inner = self._convolution(window, self._activate(x))
+            x += self._convolution(window, self._activate(inner))
+        return self._activate(x)
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
@@ -164,7 +171,7 @@ def build_torso(options: Mapping[str, Any], **defaults: Any) -> Torso:
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
     if "activation" in options:
-        activation_by_name(options["activation"])
+        options["activation"] = build_activation(options["activation"])
     return Torso(build_layers(options.pop("torso", ()), "torso"), **options)
 
 
