@@ -151,6 +151,13 @@ TASKS = {
             published=_zoo(100_000, -76.639, 11.752),
         ),
         LearningTask(
+            "r2d2_cartpole",
+            "R2D2, CartPole-v1 without velocities (gymnax)",
+            ("agent=r2d2", "env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            threshold=475,
+            within_timesteps=300_000,
+        ),
+        LearningTask(
             "rainbow_cartpole",
             "Rainbow, CartPole-v1 (gymnax)",
             ("agent=rainbow", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),

@@ -13,6 +13,7 @@ from evorl.algorithms.a2c import A2CWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.r2d2 import R2D2Workflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
@@ -37,12 +38,22 @@ SAC_CONFIG = {
     "replay_capacity": 128,
     "total_timesteps": 8 * 20,
 }
+R2D2_CONFIG = {
+    **SAC_CONFIG,
+    "agent": {"network": {"torso": [8], "memory": {"type": "gru", "size": 8}}},
+    "rollout_length": 2,
+    "burn_in": 2,
+    "sequence_length": 4,
+    "sequence_period": 2,
+    "total_timesteps": 16 * 20,
+}
 ONE_STEP_CONFIG = {**_SHARED, "rollout_length": 8, "total_timesteps": 64 * 20}
 _CONFIGS = {
     "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
     "dqn": (DQNWorkflow, SAC_CONFIG),
     "impala": (IMPALAWorkflow, PPO_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
+    "r2d2": (R2D2Workflow, R2D2_CONFIG),
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
     "sac": (SACWorkflow, SAC_CONFIG),
     "td3": (TD3Workflow, SAC_CONFIG),

@@ -22,15 +22,15 @@ from evorl.networks import QNetwork, apply_network, build_torso, select_observat
 from evorl.ops.exploration import epsilon_greedy
 from evorl.ops.losses import huber, td_error
 from evorl.ops.normalization import init_statistics
-from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.optimization import Optimizer
 from evorl.ops.random import split_rows
 from evorl.ops.schedules import Schedule
-from evorl.ops.target_update import hard_update, polyak_update
 from evorl.ops.value_distributions import categorical_losses, quantile_huber
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.settings import check_names, checked_mapping, checked_num_atoms, checked_value
+from evorl.workflows.target_network import init_online_optimizer, update_online_and_target
 
 
 class DQNAgent(Agent):
@@ -187,28 +187,23 @@ class DQNWorkflow(OffPolicyWorkflow):
 
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """The optimizer's state, and a count of the updates."""
-        return PyTreeDict(network=self.optimizer.init(agent_state.params.online), num_updates=jnp.zeros((), jnp.int32))
+        return init_online_optimizer(self.optimizer, agent_state)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One update of the network, and of the slow one if it is due."""
-        params = agent_state.params
-        online, network_opt, losses = gradient_step(
+        return update_online_and_target(
             self.agent.loss,
             self.optimizer,
-            params.online,
-            opt_state.network,
             agent_state,
+            opt_state,
             batch,
             keys,
             progress=progress,
+            tau=self.tau,
+            interval=self.target_update_interval,
         )
-        num_updates = opt_state.num_updates + 1
-        followed = polyak_update(params.target, online, self.tau)
-        target = hard_update(params.target, followed, num_updates % self.target_update_interval == 0)
-        params = PyTreeDict(online=online, target=target)
-        return agent_state.replace(params=params), PyTreeDict(network=network_opt, num_updates=num_updates), losses
 
 
 def _of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:

@@ -17,8 +17,8 @@ from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows
 from evorl.ops.schedules import linear_schedule
 from evorl.ops.trees import split_leading_axis
-from evorl.replay_buffers import PrioritizedReplayBuffer, UniformReplayBuffer, take_n_step
-from evorl.rollout import rollout, with_memory
+from evorl.replay_buffers import PrioritizedReplayBuffer, ReplayState, UniformReplayBuffer, take_n_step
+from evorl.rollout import memory_of, rollout, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
@@ -133,7 +133,7 @@ class OffPolicyWorkflow(Workflow):
             rewards=env_state.reward,
             next_obs=env_state.obs,
             dones=env_state.done,
-            extras=PyTreeDict(termination=env_state.done),
+            extras=_stored_extras(env_state.done, memory_of(env_state)),
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
@@ -185,6 +185,10 @@ class OffPolicyWorkflow(Workflow):
         before, after = (count * fraction.numerator // fraction.denominator for count in (phase, phase + 1))
         return jnp.where(started, after - before, 0).astype(jnp.int32)
 
+    def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
+        """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
+        return take_n_step(replay_state, rows, envs, self.env.num_envs, self.n_step, self.discount)
+
     def _draw_batches(self, state: State, key: Key) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
@@ -194,7 +198,7 @@ class OffPolicyWorkflow(Workflow):
         buffer, replay_state = self.replay_buffer, state.replay_state
         shape = (self.most_updates, self.batch_size)
         rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
-        batches = take_n_step(replay_state, rows, envs, self.env.num_envs, self.n_step, self.discount)
+        batches = self.take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
             exponent = linear_schedule(self.progress(state), self.importance_exponent, self.final_importance_exponent)
@@ -241,5 +245,10 @@ def _stored_part(batch: SampleBatch) -> SampleBatch:
         rewards=batch.rewards,
         next_obs=batch.next_obs,
         dones=batch.dones,
-        extras=PyTreeDict(termination=batch.extras.env_extras.termination),
+        extras=_stored_extras(batch.extras.env_extras.termination, batch.extras.get("memory")),
     )
+
+
+def _stored_extras(termination: jax.Array, memory: Any) -> PyTreeDict:
+    """Beside the end of the MDP what an agent with a memory remembered before the step."""
+    return PyTreeDict(termination=termination) | ({} if memory is None else {"memory": memory})

@@ -1,0 +1,233 @@
+"""R2D2 learns what can be known in closed form; its loss is the paper's; what it stores is what it remembered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.r2d2 import R2D2Agent, R2D2Workflow
+from evorl.envs import create_env
+from evorl.ops.optimization import Optimizer
+from evorl.ops.sum_tree import get_weights
+from evorl.ops.value_rescaling import undo_rescale
+from evorl.rollout import rollout
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import RecurrentActorCriticProbes, every_probe, train_on_every_probe
+from tests.probe_envs import TIME_LIMIT
+from tests.small_workflows import NUM_ENVS, assert_identical, small
+
+NETWORK = {"torso": [32], "memory": {"type": "gru", "size": 32}, "heads": {"dueling": True}}
+
+
+class TestProbes(RecurrentActorCriticProbes):
+    """Values of the best actions, along episodes that the agent plays."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(cls) -> tuple:
+        """Discrete actions only."""
+        return train_on_every_probe(
+            R2D2Workflow,
+            {"network": NETWORK},
+            continuous=False,
+            num_envs=16,
+            rollout_length=4,
+            updates_per_iteration=4,
+            batch_size=64,
+            burn_in=4,
+            sequence_length=8,
+            sequence_period=4,
+            n_step=3,
+            prioritized=True,
+            learning_starts=1600.0,
+            replay_capacity=16_000,
+            tau=0.02,
+            target_update_interval=1,
+            optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
+            total_timesteps=64 * 800,
+        )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def played(cls, trained: tuple) -> tuple[bool, SampleBatch, np.ndarray]:
+        """As of an actor-critic, with the greatest action values, in the plain scale."""
+        _, agent, state = trained
+        env = every_probe(False, 64)
+
+        def play(key: jax.Array) -> tuple[SampleBatch, jax.Array]:
+            trajectory, _ = rollout(env.step, agent.evaluate_actions, env.reset(key), state, key, 3 * TIME_LIMIT)
+            values, _ = agent.q_values(state, state.params.online, trajectory.obs, trajectory.extras.memory)
+            return trajectory, undo_rescale(values.max(axis=-1), agent.rescaling_epsilon)
+
+        return False, *jax.jit(play)(jax.random.key(1))
+
+
+T, N, BURN_IN, DISCOUNT, STEPS = 9, 5, 3, 0.9, 2
+
+
+def _agent(**settings: Any) -> tuple[R2D2Agent, Any]:
+    """An agent whose slow network differs from the other."""
+    env = create_env("CartPole-v1", parallel=2)
+    agent = agent_from_config(R2D2Agent, {"network": {"torso": [8], "memory": "gru"}, **settings}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
+    return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
+
+
+def _batch(agent: R2D2Agent) -> SampleBatch:
+    """Sequences ``[N, T]`` with random ends, of which half are terminations."""
+    keys = jax.random.split(jax.random.key(2), 6)
+    dones = jax.random.bernoulli(keys[3], 0.25, (N, T))
+    memory = jax.tree.map(lambda x: jax.random.normal(keys[5], x.shape), agent.network.initial_state((N,)))
+    return SampleBatch(
+        obs=jax.random.normal(keys[0], (N, T, 4)),
+        actions=jnp.arange(N * T).reshape(N, T) % 2,
+        rewards=5.0 * jax.random.normal(keys[1], (N, T)),
+        next_obs=jax.random.normal(keys[2], (N, T, 4)),
+        dones=dones,
+        extras=PyTreeDict(
+            termination=dones & jax.random.bernoulli(keys[4], 0.5, (N, T)),
+            starts=jnp.concatenate([jnp.zeros((N, 1), bool), dones[:, :-1]], axis=1),
+            memory=memory,
+            weights=jnp.linspace(0.5, 1.0, N),
+        ),
+    )
+
+
+def _expected_errors(agent: R2D2Agent, state: Any, batch: SampleBatch, double: bool, rescaled: bool) -> np.ndarray:
+    """``[N, T - BURN_IN]``, one sequence and one step at a time."""
+
+    def squash(x: float) -> float:
+        return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x if rescaled else x
+
+    def unsquash(y: float) -> float:
+        root = (np.sqrt(1 + 4e-3 * (abs(y) + 1 + 1e-3)) - 1) / 2e-3
+        return np.sign(y) * (root**2 - 1) if rescaled else y
+
+    errors = np.zeros((N, T))
+    nothing = agent.network.initial_state()
+    ask = jax.jit(lambda name_params, obs, memory: agent.q_values(state, name_params, obs, memory))
+    for i in range(N):
+        values, next_values = {}, {}
+        for name in ("online", "target"):
+            params, memory = state.params[name], jax.tree.map(lambda x, i=i: x[i], batch.extras.memory)
+            for t in range(T):
+                memory = nothing if batch.extras.starts[i, t] else memory
+                values[name, t], memory = ask(params, batch.obs[i, t], memory)
+                next_values[name, t], _ = ask(params, batch.next_obs[i, t], memory)
+        for t in range(BURN_IN, T):
+            target, k = 0.0, t
+            while True:
+                target += DISCOUNT ** (k - t) * float(batch.rewards[i, k])
+                if batch.dones[i, k] or k == T - 1 or k - t == STEPS - 1:
+                    break
+                k += 1
+            if not batch.extras.termination[i, k]:
+                best = int(next_values["online" if double else "target", k].argmax())
+                target += DISCOUNT ** (k - t + 1) * unsquash(float(next_values["target", k][best]))
+            errors[i, t] = squash(target) - float(values["online", t][int(batch.actions[i, t])])
+    return errors[:, BURN_IN:]
+
+
+@pytest.mark.parametrize(("double", "rescaled"), [(True, True), (False, False)])
+def test_the_loss_is_the_paper_s(double: bool, rescaled: bool) -> None:
+    agent, state = _agent(double=double, rescaling_epsilon=1e-3 if rescaled else None, priority_mix=0.7)
+    batch = _batch(agent)
+    loss, losses = agent.loss(state.params.online, state, batch, burn_in=BURN_IN, n_step=STEPS, discount=DISCOUNT)
+    expected = _expected_errors(agent, state, batch, double, rescaled)
+    np.testing.assert_allclose(
+        losses.td_errors, 0.7 * abs(expected).max(axis=1) + 0.3 * abs(expected).mean(axis=1), rtol=1e-3
+    )
+    mean_squares = 0.5 * np.square(expected).mean(axis=1)
+    np.testing.assert_allclose(loss, (np.asarray(batch.extras.weights) * mean_squares).mean(), rtol=1e-3)
+
+
+def test_burn_in_changes_the_memory_and_learns_nothing() -> None:
+    agent, state = _agent()
+    batch = _batch(agent)
+    batch = batch.replace(extras=batch.extras.replace(starts=jnp.zeros((N, T), bool)), dones=jnp.zeros((N, T), bool))
+
+    def loss(obs: jax.Array, actions: jax.Array) -> jax.Array:
+        changed = batch.replace(obs=obs, actions=actions)
+        return agent.loss(state.params.online, state, changed, burn_in=BURN_IN, n_step=1, discount=DISCOUNT)[0]
+
+    gradient = np.asarray(jax.grad(loss)(batch.obs, batch.actions))
+    assert not gradient[:, :BURN_IN].any()
+    assert gradient[:, BURN_IN:].any(axis=(0, 2)).all()
+    assert loss(batch.obs.at[:, 0].add(1.0), batch.actions) != loss(batch.obs, batch.actions)
+    other_actions = batch.actions.at[:, :BURN_IN].set(1 - batch.actions[:, :BURN_IN])
+    assert loss(batch.obs, other_actions) == loss(batch.obs, batch.actions)
+
+
+def test_stored_is_what_was_remembered_before_each_step() -> None:
+    workflow = small("r2d2", learning_starts=1e9)
+    state = workflow.init(0)
+    for _ in range(4):
+        _, state = workflow.step(state)
+    num_rows, stored = int(state.replay_state.size), state.replay_state.data
+    assert bool(stored.dones[: num_rows - 1].any())
+    starts = jnp.concatenate([jnp.ones((1, NUM_ENVS), bool), stored.dones[: num_rows - 1]])
+    agent_state = state.agent_state
+    nothing = workflow.agent.network.initial_state((NUM_ENVS,))
+    _, after = workflow.agent.q_values_along(
+        agent_state, agent_state.params.online, stored.obs[:num_rows], nothing, starts
+    )
+    for before, later in zip(jax.tree.leaves(stored.extras.memory), jax.tree.leaves(after), strict=True):
+        expected = jnp.where(starts[1:, :, None], 0.0, later[:-1])
+        np.testing.assert_allclose(before[1:num_rows], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_learned_before_there_is_a_whole_sequence() -> None:
+    """The small workflow's have 6 steps, and each of its iterations adds 2."""
+    workflow = small("r2d2", learning_starts=0)
+    fresh = state = workflow.init(0)
+    changed = []
+    for _ in range(4):
+        _, state = workflow.step(state)
+        pairs = zip(jax.tree.leaves(state.agent_state), jax.tree.leaves(fresh.agent_state), strict=True)
+        changed.append(any(bool((a != b).any()) for a, b in pairs))
+    assert changed == [False, False, True, True]
+    assert int(state.opt_state.num_updates) == 2 * workflow.most_updates
+
+
+def test_priorities_are_those_of_sequences() -> None:
+    workflow = small("r2d2", learning_starts=0, prioritized=True)
+    state = workflow.init(0)
+    for _ in range(3):
+        _, state = workflow.step(state)
+    size = workflow.replay_buffer.num_rows * NUM_ENVS
+    stored = np.asarray(get_weights(state.replay_state.priorities, jnp.arange(size))).reshape(-1, NUM_ENVS)
+    assert (stored[0] > 0).all()
+    assert (stored[0] != 1.0).any()
+    assert not stored[1:].any()  # six rows: one whole sequence of each environment
+
+
+def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
+    workflow = small("r2d2")
+    _, state = workflow.step(workflow.init(0))
+    before = jax.tree.map(lambda x: x, state)
+    assert workflow.evaluate(state).episode_return.shape == ()
+    assert_identical(state, before)
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "said"),
+    [
+        ("Pendulum-v1", {}, "R2D2 acts in Discrete spaces"),
+        ("CartPole-v1", {"agent": {"network": {"memory": None}}}, "memory is null: choose gru, lstm or dilated_lstm"),
+        ("CartPole-v1", {"agent": {"network": {"memory": "gri"}}}, "Did you mean 'gru'"),
+        ("CartPole-v1", {"agent": {"network": {"heads": {"duelling": True}}}}, "did you mean 'dueling'"),
+        ("CartPole-v1", {"burn_in": 12}, "sequences of 16 steps that start every 2 steps do not fit into the 16 steps"),
+        ("CartPole-v1", {"sequence_length": 0}, "sequence_length must be a positive whole number"),
+        ("CartPole-v1", {"agent": {"priority_mix": 1.5}}, "priority_mix must be a number in"),
+    ],
+)
+def test_impossible_options_are_refused(env: str, changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        small("r2d2", env, **changes)
