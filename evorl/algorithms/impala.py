@@ -110,11 +110,7 @@ class IMPALAWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
-        if self.env.num_envs % self.num_minibatches:
-            raise ValueError(
-                f"num_envs={self.env.num_envs} trajectories cannot be cut into num_minibatches={self.num_minibatches} "
-                f"equal parts: choose a divisor of {self.env.num_envs}."
-            )
+        self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

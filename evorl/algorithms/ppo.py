@@ -116,14 +116,7 @@ class PPOWorkflow(OnPolicyWorkflow):
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
-        rows, what = self.rollout_length * self.env.num_envs, "num_envs * rollout_length = {} transitions"
-        if self._by_trajectory:
-            rows, what = self.env.num_envs, "num_envs = {} trajectories"
-        if rows % self.num_minibatches:
-            raise ValueError(
-                f"{what.format(rows)} cannot be cut into num_minibatches={self.num_minibatches} equal parts: choose a "
-                f"divisor of {rows}."
-            )
+        self.require_equal_minibatches(self.num_minibatches, self._by_trajectory)
 
     @property
     def _by_trajectory(self) -> bool:

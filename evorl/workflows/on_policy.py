@@ -35,6 +35,21 @@ class OnPolicyWorkflow(Workflow):
         """Steps of one rollout over all environments."""
         return self.rollout_length * self.env.num_envs
 
+    def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
+        """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
+        rows, what = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
+        if by_trajectory:
+            rows, what = self.env.num_envs, "num_envs={} trajectories"
+        if rows % num_minibatches:
+            raise ValueError(
+                f"{what.format(rows)} cannot be cut into num_minibatches={num_minibatches} equal parts: choose a "
+                f"divisor of {rows}."
+            )
+
+    def init_optimizers(self, agent_state: AgentState) -> Any:
+        """The optimizer's first state, or that of several."""
+        return self.optimizer.init(agent_state.params)
+
     @abstractmethod
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
@@ -53,7 +68,7 @@ class OnPolicyWorkflow(Workflow):
         agent_key, env_key, state = split_setup_keys(key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
-        state.opt_state = self.optimizer.init(agent_state.params)
+        state.opt_state = self.init_optimizers(agent_state)
         state.env_state = with_memory(self.env.reset(env_key), agent_state)
         return state
 
