@@ -15,22 +15,27 @@ from evorl.ops.schedules import linear_schedule
 from evorl.ops.threefry import unrolled
 from evorl.types import Params, PyTreeNode
 
-_RULES = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms, "sgd": optax.identity}
+_RULES = {
+    "adam": optax.scale_by_adam,
+    "radam": optax.scale_by_radam,
+    "rmsprop": optax.scale_by_rms,
+    "sgd": optax.identity,
+}
 
 
 class Optimizer(PyTreeNode):
     """An optax optimizer built inside the traced function, so that its numbers are data.
 
     Attributes:
-        name: ``adam``, ``rmsprop`` or ``sgd``.
+        name: ``adam``, ``radam`` (Liu et al. 2020), ``rmsprop`` or ``sgd``.
         learning_rate: step size at the beginning.
         final_learning_rate: step size at the end of training, reached linearly; ``None`` keeps it constant.
         max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
-        epsilon: the stabilising constant of adam and rmsprop.
+        epsilon: the stabilising constant of adam, radam and rmsprop.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none.
     """
 
-    name: Literal["adam", "rmsprop", "sgd"] = "adam"
+    name: Literal["adam", "radam", "rmsprop", "sgd"] = "adam"
     learning_rate: float = 3e-4
     final_learning_rate: float | None = None
     max_grad_norm: float | None = None

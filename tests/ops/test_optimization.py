@@ -26,13 +26,14 @@ def _steps(optimizer: Optimizer, num: int, progress: float = 0.0) -> dict:
     ("optimizer", "reference"),
     [
         (Optimizer(learning_rate=0.1), optax.adam(0.1)),
+        (Optimizer("radam", learning_rate=0.1), optax.radam(0.1)),
         (
             Optimizer("sgd", learning_rate=0.1, max_grad_norm=1.0),
             optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
         ),
         (Optimizer(learning_rate=0.1, weight_decay=0.01), optax.adamw(0.1, weight_decay=0.01)),
     ],
-    ids=["adam", "clipped_sgd", "adamw"],
+    ids=["adam", "radam", "clipped_sgd", "adamw"],
 )
 def test_it_steps_as_the_optimizer_of_its_name(optimizer: Optimizer, reference: optax.GradientTransformation) -> None:
     params, state = PARAMS, reference.init(PARAMS)
