@@ -13,27 +13,22 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, preprocess
+from evorl.action_value import ActionValueAgent, of_actions
+from evorl.agent import AgentState
 from evorl.envs.env import Env
-from evorl.envs.space import Discrete, Space
-from evorl.networks import QNetwork, apply_network, build_torso, select_observation
-from evorl.ops.exploration import epsilon_greedy
+from evorl.envs.space import Space
 from evorl.ops.losses import huber, td_error
-from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import Optimizer
-from evorl.ops.random import split_rows
-from evorl.ops.schedules import Schedule
 from evorl.ops.value_distributions import categorical_losses, quantile_huber
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
+from evorl.types import Key, Observation, Params, PyTreeDict, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.settings import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.workflows.target_network import init_online_optimizer, update_online_and_target
 
 
-class DQNAgent(Agent):
+class DQNAgent(ActionValueAgent):
     """Action values, or distributions of returns, of discrete actions, with a slow copy.
 
     Attributes:
@@ -45,44 +40,26 @@ class DQNAgent(Agent):
         double: whether the present network chooses the action whose value the slow copy gives.
         huber_delta: where the loss of expected or quantile values turns linear; ``None`` for squared errors of expected
             values, and 1 for quantiles.
-        epsilon: probability of acting at random, over the course of the training.
-        normalize_obs: whether observations are normalised by running statistics.
-        obs_key: the entry of a dict observation that the network sees.
     """
 
-    network: nn.Module = pytree_field(static=True)
     values: Literal["expected", "categorical", "quantile"] = pytree_field(static=True, default="expected")
     support_low: float = -10.0
     support_high: float = 10.0
     double: bool = True
     huber_delta: float | None = 1.0
-    epsilon: Schedule = Schedule(1.0, 0.05, share=0.2)
-    normalize_obs: bool = False
-    obs_key: str | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {"huber_delta": "(0, inf)"}
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The network that ``network`` and ``num_atoms`` in the settings describe."""
-        if not isinstance(env.action_space, Discrete):
-            raise ValueError(
-                f"DQN acts in Discrete spaces, and this environment's action space is {env.action_space!r}. "
-                "SAC and PPO act in Boxes too."
-            )
         options = dict(settings.pop("network", {}))
         heads = checked_mapping(options.pop("heads", {}), "agent.network.heads")
         check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
         heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
         ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
         num_atoms = checked_num_atoms(settings.pop("num_atoms", None), settings.get("values", cls.values), *ends)
-        network = QNetwork(
-            build_torso(options, torso=(120, 84), activation="relu"),
-            env.action_space.n,
-            observation_ndim(env.obs_space, settings.get("obs_key")),
-            num_atoms=num_atoms,
-            **heads,
-        )
+        network = cls.build_network({**settings, "network": options}, env, num_atoms=num_atoms, **heads)
         return {"network": network}
 
     def __post_init__(self) -> None:
@@ -93,16 +70,12 @@ class DQNAgent(Agent):
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """A fresh network; the slow one starts as a copy."""
-        obs = jax.tree.map(lambda x: x[None], obs_space.zeros())
-        online = self.network.init(key, select_observation(obs, self.obs_key))
-        params = PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
-        statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
-        return AgentState(params=params, obs_preprocessor_state=statistics)
+        fresh = super().init(obs_space, action_space, key)
+        return fresh.replace(params=PyTreeDict(online=fresh.params, target=jax.tree.map(jnp.copy, fresh.params)))
 
-    def _outputs(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None) -> jax.Array:
-        obs = preprocess(agent_state, obs, self.obs_key)
-        key = key if self.network.noisy else None
-        return apply_network(self.network, params, obs, None, key)
+    def acting_params(self, params: Params) -> Params:
+        """Those of the present network."""
+        return params.online
 
     @property
     def support(self) -> jax.Array:
@@ -116,40 +89,20 @@ class DQNAgent(Agent):
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
         """Expected returns of all actions, ``[..., A]``; a noisy network has no noise without a key."""
-        return self._expected(self._outputs(agent_state, params, obs, key))
-
-    def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """The state that acts at this point of the training: with its epsilon."""
-        return agent_state.replace(extra_state=self.epsilon.value(progress))
-
-    def compute_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """Epsilon-greedy actions, of a noisy network with noise of its own for every row."""
-        noise_key, action_key = split_rows(key)
-        q_values = self.q_values(agent_state, agent_state.params.online, sample_batch.obs, noise_key)
-        epsilon = self.epsilon.start if agent_state.extra_state is None else agent_state.extra_state
-        return epsilon_greedy(action_key, q_values, epsilon), PyTreeDict()
-
-    def evaluate_actions(
-        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
-    ) -> tuple[Action, PolicyExtras]:
-        """The actions of the greatest expected return."""
-        q_values = self.q_values(agent_state, agent_state.params.online, sample_batch.obs)
-        return jnp.argmax(q_values, axis=-1).astype(jnp.int32), PyTreeDict()
+        return self._expected(self.outputs(agent_state, params, obs, key))
 
     def loss(
         self, params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
     ) -> tuple[jax.Array, PyTreeDict]:
         """The temporal-difference loss of a batch ``[N, ...]`` with a key for each row; a truncated step bootstraps."""
         noise, next_noise, target_noise = jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0)
-        outputs = self._outputs(agent_state, params, batch.obs, noise)
-        next_outputs = self._outputs(agent_state, agent_state.params.target, batch.next_obs, target_noise)
+        outputs = self.outputs(agent_state, params, batch.obs, noise)
+        next_outputs = self.outputs(agent_state, agent_state.params.target, batch.next_obs, target_noise)
         choosing = next_outputs
         if self.double:
-            choosing = jax.lax.stop_gradient(self._outputs(agent_state, params, batch.next_obs, next_noise))
-        chosen = _of_actions(outputs, batch.actions)
-        next_chosen = _of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
+            choosing = jax.lax.stop_gradient(self.outputs(agent_state, params, batch.next_obs, next_noise))
+        chosen = of_actions(outputs, batch.actions)
+        next_chosen = of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
         losses, errors = self._losses(chosen, batch.rewards, batch.extras.discounts, next_chosen)
         loss = (batch.extras.weights * losses).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=self._expected(chosen).mean(), td_errors=errors)
@@ -204,8 +157,3 @@ class DQNWorkflow(OffPolicyWorkflow):
             tau=self.tau,
             interval=self.target_update_interval,
         )
-
-
-def _of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:
-    """Of ``[N, A]`` or ``[N, A, M]`` the entries of the actions ``[N]``."""
-    return outputs[jnp.arange(actions.shape[0]), actions]
