@@ -135,6 +135,13 @@ TASKS = {
             published=_zoo(1_000_000, -73.506, 18.201),
         ),
         LearningTask(
+            "pqn_cartpole",
+            "PQN, CartPole-v1 (gymnax)",
+            ("agent=pqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            threshold=475,
+            within_timesteps=300_000,
+        ),
+        LearningTask(
             "dqn_cartpole",
             "DQN, CartPole-v1 (gymnax)",
             ("agent=dqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),

@@ -13,6 +13,7 @@ from evorl.algorithms.a2c import A2CWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.pqn import PQNWorkflow
 from evorl.algorithms.r2d2 import R2D2Workflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
@@ -53,6 +54,7 @@ _CONFIGS = {
     "dqn": (DQNWorkflow, SAC_CONFIG),
     "impala": (IMPALAWorkflow, PPO_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
+    "pqn": (PQNWorkflow, PPO_CONFIG),
     "r2d2": (R2D2Workflow, R2D2_CONFIG),
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
     "sac": (SACWorkflow, SAC_CONFIG),

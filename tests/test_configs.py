@@ -20,7 +20,7 @@ ENVS = sorted(str(path.relative_to(CONFIGS / "env").with_suffix("")) for path in
 EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix("")) for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
-DISCRETE_ONLY = {"dqn", "r2d2", "rainbow"}
+DISCRETE_ONLY = {"dqn", "pqn", "r2d2", "rainbow"}
 CONTINUOUS_ONLY = {"ddpg", "fast_td3", "td3"}
 # Physics takes seconds to load: these stand for all brax environments, whose files must say the same.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}

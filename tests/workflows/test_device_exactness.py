@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a2c, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "lstm", "size": 4}}}},
     "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
     "ppo, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "gru", "size": 4}, "shared": True}}},
+    "pqn": {"agent": {"network": {"torso": [8], "layer_norm": True}, "normalize_obs": True}},
     "r2d2": {"prioritized": True, "n_step": 2},
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
@@ -94,7 +95,7 @@ def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str)
 
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_devices_do_not_show_in_other_algorithms(algorithm: str) -> None:
-    env = "CartPole-v1" if algorithm in ("dqn", "r2d2") else "Pendulum-v1"
+    env = "CartPole-v1" if algorithm in ("dqn", "pqn", "r2d2") else "Pendulum-v1"
     _check_layout(algorithm, env, LAYOUTS["2 devices"])
 
 

@@ -1,0 +1,91 @@
+"""Parallelised Q-network (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning",
+https://arxiv.org/abs/2407.04811).
+
+Q-learning without a replay buffer and without a slow network: many environments side by side give the variety, layer
+normalisation keeps temporal differences stable, and Q(lambda) returns carry rewards back over each trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+
+from evorl.action_value import ActionValueAgent, of_actions
+from evorl.agent import AgentState
+from evorl.ops import collectives
+from evorl.ops.losses import squared_error
+from evorl.ops.optimization import gradient_step, scan_minibatches
+from evorl.ops.returns import lambda_return
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict
+from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.settings import require_positive
+
+
+class PQNAgent(ActionValueAgent):
+    """Values of discrete actions; its network is best normalised by layers."""
+
+    def with_targets(
+        self,
+        agent_state: AgentState,
+        trajectory: SampleBatch,
+        discount: jax.Array | float,
+        q_lambda: jax.Array | float,
+    ) -> SampleBatch:
+        """What the loss needs of a trajectory ``[T, B]``: observations, actions, and ``targets`` in its extras.
+
+        Targets are Peng's Q(lambda) returns (eq. 4 of the paper and the text below it):
+        ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``, cut where an episode ends.
+        """
+        next_values = self.q_values(agent_state, agent_state.params, trajectory.next_obs).max(axis=-1)
+        termination = trajectory.extras.env_extras.termination
+        targets = lambda_return(trajectory.rewards, next_values, termination, trajectory.dones, discount, q_lambda)
+        return SampleBatch(obs=trajectory.obs, actions=trajectory.actions, extras=PyTreeDict(targets=targets))
+
+    def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
+        """Half the squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1 of the paper)."""
+        chosen = of_actions(self.q_values(agent_state, params, batch.obs), batch.actions)
+        loss = 0.5 * squared_error(chosen, batch.extras.targets).mean()
+        return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
+
+
+class PQNWorkflow(OnPolicyWorkflow):
+    """PQN: targets once per trajectory, then several epochs of minibatches.
+
+    Attributes:
+        q_lambda: how far targets look ahead before they trust the action values.
+        num_epochs: passes over each trajectory.
+        num_minibatches: parts of each pass.
+    """
+
+    agent: PQNAgent
+    q_lambda: float = 0.65
+    num_epochs: int = 2
+    num_minibatches: int = 16
+
+    ranges: ClassVar[Mapping[str, str]] = {"q_lambda": "[0, 1]"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        self.require_equal_minibatches(self.num_minibatches)
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """Epochs of minibatches over a trajectory with its targets; the loss sees the statistics that acted."""
+        own = self.agent.with_targets(agent_state, trajectory, self.discount, self.q_lambda)
+        batch = collectives.gather_rows(own, axis=1).flatten()
+
+        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+            params, opt_state = carry
+            params, opt_state, losses = gradient_step(
+                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress=progress
+            )
+            return (params, opt_state), losses
+
+        (params, opt_state), losses = scan_minibatches(
+            one_minibatch, (agent_state.params, opt_state), batch, key, self.num_epochs, self.num_minibatches
+        )
+        return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)

@@ -1,0 +1,123 @@
+"""PQN learns what can be known in closed form; its targets are Q(lambda) returns."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.pqn import PQNAgent, PQNWorkflow
+from evorl.envs import create_env
+from evorl.ops.optimization import Optimizer
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.small_workflows import small
+
+DISCOUNT = 0.9
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple:
+    return train_on_every_probe(
+        PQNWorkflow,
+        {"network": {"torso": [64, 64], "layer_norm": True}},
+        continuous=False,
+        num_envs=64,
+        rollout_length=16,
+        num_epochs=2,
+        num_minibatches=4,
+        optimizer=Optimizer("radam", learning_rate=3e-3, final_learning_rate=0.0, max_grad_norm=10.0),
+        total_timesteps=1024 * 600,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    _, agent, state = trained
+    obs, values, _ = questions(name, continuous=False)
+    np.testing.assert_allclose(agent.q_values(state, state.params, obs).max(axis=-1), values, rtol=0.01)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    _, agent, state = trained
+    assert_actions_are_best(agent, state, name, continuous=False)
+
+
+def _agent(**settings: Any) -> tuple[PQNAgent, Any]:
+    env = create_env("CartPole-v1", parallel=2)
+    agent = agent_from_config(PQNAgent, {"network": {"torso": [8], "layer_norm": True}, **settings}, env)
+    return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
+
+
+def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:
+    """One environment, ``[T, 1]``."""
+    keys = jax.random.split(jax.random.key(1), 3)
+    num_steps = len(terminations)
+    dones = jnp.maximum(jnp.array(terminations), jnp.array(truncations))
+    obs = jax.random.normal(keys[0], (num_steps, 1, 4))
+    own_next = jax.random.normal(keys[1], obs.shape)
+    going_on = (dones[:-1] == 0)[:, None, None]
+    return SampleBatch(
+        obs=obs,
+        actions=jnp.arange(num_steps)[:, None] % 2,
+        rewards=jax.random.normal(keys[2], (num_steps, 1)),
+        next_obs=own_next.at[:-1].set(jnp.where(going_on, obs[1:], own_next[:-1])),
+        dones=dones[:, None].astype(jnp.float32),
+        extras=PyTreeDict(env_extras=PyTreeDict(termination=jnp.array(terminations, jnp.float32)[:, None])),
+    )
+
+
+@pytest.mark.parametrize("q_lambda", [0.0, 0.6, 1.0])
+def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
+    """A termination, a time limit, an open end: the recursion of the paper, with the true successor's values."""
+    agent, state = _agent()
+    trajectory = _trajectory([0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0])
+    targets = agent.with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets
+    next_values = np.asarray(agent.q_values(state, state.params, trajectory.next_obs)).max(axis=-1)[:, 0]
+    rewards = np.asarray(trajectory.rewards)[:, 0]
+    expected = np.zeros(7)
+    for t in reversed(range(7)):
+        if t == 2:
+            expected[t] = rewards[t]
+        elif t in (4, 6):
+            expected[t] = rewards[t] + DISCOUNT * next_values[t]
+        else:
+            ahead = q_lambda * expected[t + 1] + (1 - q_lambda) * next_values[t]
+            expected[t] = rewards[t] + DISCOUNT * ahead
+    np.testing.assert_allclose(targets[:, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_is_half_the_squared_error_of_the_actions_taken() -> None:
+    agent, state = _agent()
+    batch = agent.with_targets(state, _trajectory([0, 1, 0], [0, 0, 0]), DISCOUNT, 0.5).flatten()
+    loss, losses = agent.loss(state.params, state, batch)
+    q_values = np.asarray(agent.q_values(state, state.params, batch.obs))
+    errors = [q_values[i, int(batch.actions[i])] - float(batch.extras.targets[i]) for i in range(3)]
+    np.testing.assert_allclose(loss, 0.5 * np.square(errors).mean(), rtol=1e-5)
+    assert set(losses) == {"td_loss", "q_value"}
+
+
+def test_an_update_is_the_given_number_of_gradient_steps() -> None:
+    workflow = cast(PQNWorkflow, small("pqn", optimizer={"name": "radam"}))
+    _, state = workflow.step(workflow.init(0))
+    counts = [x for path, x in jax.tree_util.tree_leaves_with_path(state.opt_state) if "count" in str(path)]
+    assert [int(count) for count in counts] == [workflow.num_epochs * workflow.num_minibatches]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
+        ({"q_lambda": 1.5}, r"q_lambda must be a number in \[0, 1\], got 1.5"),
+        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*SAC and PPO act in Boxes too"),
+    ],
+)
+def test_impossible_options_are_refused(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        small("pqn", **changes)
