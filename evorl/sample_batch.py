@@ -95,6 +95,23 @@ def valid_mask(dones: jax.Array) -> jax.Array:
     return (ended - dones.astype(jnp.int32)) == 0
 
 
+def first_episodes(dones: jax.Array, num_episodes: int, env_ids: jax.Array, num_envs: int) -> jax.Array:
+    """bool ``[T, B]``: the steps of the first ``num_episodes`` episodes of a window, turn by turn.
+
+    The first episode of every environment counts, then the second of every one, and so on: which ones are chosen does
+    not depend on how long they are. Those that the window cuts are not left out.
+
+    Args:
+        dones: ``[T, B]``.
+        num_episodes: over all environments.
+        env_ids: numbers of these environments among all, ``[B]``.
+        num_envs: how many there are in all.
+    """
+    ended = dones.astype(jnp.int32)
+    turn = jnp.cumsum(ended, axis=0) - ended
+    return turn * num_envs + env_ids < num_episodes
+
+
 def pad_sequences(sequences: Sequence[Any], length: int | None = None) -> PaddedBatch:
     """Pytrees of ``[L_i, ...]`` padded with zeros to ``[N, length, ...]``.
 

@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.sample_batch import Episode, PaddedBatch, SampleBatch, masked_mean, pad_sequences, valid_mask
+from evorl.sample_batch import (
+    Episode,
+    PaddedBatch,
+    SampleBatch,
+    first_episodes,
+    masked_mean,
+    pad_sequences,
+    valid_mask,
+)
 from evorl.types import PyTreeDict
 
 T, B = 4, 2
@@ -77,3 +85,12 @@ def test_masked_mean_ignores_what_is_masked() -> None:
     assert masked_mean(values, mask) == 2.0
     assert masked_mean(values, jnp.zeros(3, bool)) == 0.0
     assert masked_mean(jnp.array([1.0, 2.0])) == 1.5
+
+
+def test_first_episodes_are_chosen_turn_by_turn() -> None:
+    """Of environments 2 and 3 of four: five episodes are the first of each, and the second of environment 0."""
+    dones = jnp.array([[1, 0], [0, 0], [1, 1], [0, 0]])
+    for num_episodes, first, second in ((2, 0, 0), (3, 1, 0), (4, 1, 3), (7, 3, 3), (8, 3, 4), (11, 4, 4)):
+        chosen = first_episodes(dones, num_episodes, jnp.array([2, 3]), 4)
+        np.testing.assert_array_equal(chosen.sum(axis=0), [first, second])
+        assert all(chosen[:n, i].all() for i, n in enumerate((first, second)))

@@ -1,0 +1,245 @@
+"""Fisher products against dense matrices, conjugate gradients against a solver, scripted line searches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from jax.sharding import PartitionSpec
+
+from evorl.distributions import Categorical, Normal
+from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.natural_gradient import (
+    Step,
+    TrustRegion,
+    conjugate_gradient,
+    hessian_product,
+    score_product,
+    trajectory_sums,
+)
+
+T, B, FEATURES, ACTIONS = 6, 4, 3, 2
+OBS = jax.random.normal(jax.random.key(0), (T, B, FEATURES))
+DONES = jnp.zeros((T, B)).at[2, 0].set(1.0).at[5, 1].set(1.0).at[0, 2].set(1.0).at[3, 2].set(1.0)
+
+
+def _params(kind: str) -> dict[str, jax.Array]:
+    keys = jax.random.split(jax.random.key(1), 3)
+    params = {
+        "hidden": jax.random.normal(keys[0], (FEATURES, 5)),
+        "head": jax.random.normal(keys[1], (5, ACTIONS)),
+        "bias": jnp.array([0.3, -0.2]),
+    }
+    return params if kind == "categorical" else params | {"log_std": jnp.array([0.2, -0.4])}
+
+
+def _policy(params: dict[str, jax.Array], obs: jax.Array) -> Any:
+    outputs = jnp.tanh(obs @ params["hidden"]) @ params["head"] + params["bias"]
+    if "log_std" not in params:
+        return Categorical(outputs)
+    return Normal(outputs, jnp.exp(params["log_std"]))
+
+
+def _divergence(params: dict, obs: jax.Array) -> Callable[[dict], jax.Array]:
+    return lambda new: _policy(params, obs).kl(_policy(new, obs)).mean()
+
+
+def _random_like(params: dict, seed: int) -> dict:
+    return jax.tree.map(lambda x: jax.random.normal(jax.random.key(seed), x.shape), params)
+
+
+def _dense(fn: Callable[[dict], jax.Array], params: dict) -> np.ndarray:
+    flat, unravel = ravel_pytree(params)
+    return np.asarray(jax.hessian(lambda x: fn(unravel(x)))(flat), np.float64)
+
+
+def _flat(tree: dict) -> np.ndarray:
+    return np.asarray(ravel_pytree(tree)[0], np.float64)
+
+
+def _relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "normal"])
+def test_hessian_product_is_that_of_the_dense_hessian(kind: str) -> None:
+    params = _params(kind)
+    fn = _divergence(params, OBS)
+    vector = _random_like(params, 2)
+    product = jax.jit(lambda v: hessian_product(fn, params)(v))(vector)
+    assert _relative_error(_flat(product), _dense(fn, params) @ _flat(vector)) <= 1e-4
+    several = jax.vmap(hessian_product(fn, params))(jax.tree.map(lambda x: jnp.stack([x, 2 * x]), vector))
+    assert _relative_error(_flat(jax.tree.map(lambda x: x[1], several)), 2 * _flat(product)) <= 1e-4
+
+
+@pytest.mark.parametrize("kind", ["categorical", "normal"])
+def test_the_hessian_of_the_divergence_is_the_fisher_matrix(kind: str) -> None:
+    """The mean of the outer products of scores, the expectation over actions taken from many samples."""
+    params, obs = _params(kind), OBS[:1, :2]
+    flat, unravel = ravel_pytree(params)
+    samples = jax.vmap(_policy(params, obs).sample)(jax.random.split(jax.random.key(3), 40_000))
+    scores = jax.jit(
+        jax.vmap(lambda actions: jax.jacobian(lambda x: _policy(unravel(x), obs).log_prob(actions))(flat))
+    )(samples)
+    scores = np.asarray(scores, np.float64).reshape(-1, flat.size)
+    assert _relative_error(scores.T @ scores / len(scores), _dense(_divergence(params, obs), params)) < 0.03
+
+
+def _actions(params: dict) -> jax.Array:
+    return _policy(params, OBS).sample(jax.random.key(4))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "normal"])
+def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
+    params = _params(kind)
+    actions = _actions(params)
+    weights = jnp.ones((T, B)).at[:3, 0].set(0.0)  # the first trajectory of the first column does not count
+    flat, unravel = ravel_pytree(params)
+    jacobian = jax.jacobian(lambda x: _policy(unravel(x), OBS).log_prob(actions))(flat)
+    scores = np.asarray(jacobian, np.float64)
+    matrix = np.zeros((flat.size, flat.size))
+    for b, bounds in enumerate([(3, 6), (0, 6), (0, 1, 4, 6), (0, 6)]):
+        for first, after in itertools.pairwise(bounds):
+            score = scores[first:after, b].sum(axis=0)
+            matrix += np.outer(score, score) / (T * B)
+    vector = _random_like(params, 5)
+    product = score_product(lambda p: _policy(p, OBS).log_prob(actions), params, DONES, weights)
+    assert _relative_error(_flat(jax.jit(product)(vector)), matrix @ _flat(vector)) <= 1e-4
+
+
+def test_both_products_agree_over_many_trajectories_of_one_step() -> None:
+    """Of single steps, with actions from the policy itself, both estimate the same matrix."""
+    params = _params("categorical")
+    obs = jnp.tile(OBS, (1000, 1, 1))
+    actions = _policy(params, obs).sample(jax.random.key(6))
+    vector = _random_like(params, 7)
+    exact = hessian_product(_divergence(params, obs), params)(vector)
+    sampled = score_product(
+        lambda p: _policy(p, obs).log_prob(actions), params, jnp.ones(obs.shape[:2]), jnp.float32(1)
+    )
+    assert _relative_error(_flat(sampled(vector)), _flat(exact)) < 0.05
+
+
+def test_sums_of_trajectories() -> None:
+    values = jnp.arange(1.0, 7.0)[:, None]
+    dones = jnp.array([0, 1, 0, 0, 1, 0])[:, None]
+    np.testing.assert_allclose(trajectory_sums(values, dones)[:, 0], [3, 3, 12, 12, 12, 6])
+    np.testing.assert_allclose(trajectory_sums(values, dones.at[-1].set(1))[:, 0], [3, 3, 12, 12, 12, 6])
+    np.testing.assert_allclose(trajectory_sums(values, 0 * dones)[:, 0], [21] * 6)
+
+
+def test_conjugate_gradient_solves() -> None:
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(8, 8))
+    matrix = jnp.asarray(factor @ factor.T + 0.5 * np.eye(8), jnp.float32)
+    target = {"a": jnp.asarray(rng.normal(size=3)), "b": jnp.asarray(rng.normal(size=5))}
+    flat, unravel = ravel_pytree(target)
+
+    def product(vector: dict) -> dict:
+        return unravel(matrix @ ravel_pytree(vector)[0])
+
+    solution = jax.jit(lambda t: conjugate_gradient(product, t, 16))(target)
+    np.testing.assert_allclose(_flat(solution), np.linalg.solve(matrix, np.asarray(flat)), rtol=2e-3, atol=1e-4)
+    few, more = (np.linalg.norm(matrix @ _flat(conjugate_gradient(product, target, num)) - flat) for num in (1, 4))
+    assert more < few
+    nothing = conjugate_gradient(product, jax.tree.map(jnp.zeros_like, target), 16)
+    np.testing.assert_array_equal(_flat(nothing), np.zeros(8))
+
+
+def test_the_whole_step_has_the_divergence_of_the_region() -> None:
+    params = _params("categorical")
+    region = TrustRegion(max_kl=1e-4, damping=0.0, cg_iterations=40)
+    fn, gradient = _divergence(params, OBS), _random_like(params, 8)
+    gradient = hessian_product(fn, params)(gradient)  # within the range of the matrix, which is singular
+    step = jax.jit(lambda g: region.step(hessian_product(fn, params), g))(gradient)
+    np.testing.assert_allclose(fn(jax.tree.map(jnp.add, params, step.change)), 1e-4, rtol=0.05)
+    np.testing.assert_allclose(step.expected_gain, _flat(gradient) @ _flat(step.change), rtol=1e-5)
+    assert float(step.expected_gain) > 0
+    still = region.step(hessian_product(fn, params), jax.tree.map(jnp.zeros_like, gradient))
+    np.testing.assert_array_equal(_flat(still.change), 0.0)
+
+
+def _parabola(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """From 0 a gain of ``x - x^2`` and a divergence of ``x^2 / 2``."""
+    return x - x**2, 0.5 * x**2
+
+
+SEARCHES = {
+    # first fraction, what differs from the defaults -> fraction, number of trials
+    "the whole step": ({"max_kl": 1.0}, 0.4, 1.0, 1.0, 1),
+    "less gain than promised": ({"max_kl": 1.0, "accept_ratio": 0.3}, 1.0, 1.0, 0.5, 2),
+    "too far": ({"max_kl": 0.04}, 0.8, 1.0, 0.25, 3),
+    "a later start": ({"max_kl": 1.0}, 0.4, 2.0, 2.0, 1),
+    "none of them": ({"max_kl": 1e-9}, 0.8, 1.0, 0.0, 4),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_line_search_by_script(name: str) -> None:
+    options, length, first, fraction, num_trials = SEARCHES[name]
+    region = TrustRegion(**{"backtrack_factor": 0.5, "max_trials": 4, **options})
+    step = Step(jnp.float32(length), jnp.float32(length))
+    found = jax.jit(lambda: region.search(_parabola, jnp.float32(0.0), step, first))()
+    np.testing.assert_allclose(found.fraction, fraction)
+    np.testing.assert_allclose(found.params, fraction * length, rtol=1e-6)
+    assert int(found.num_trials) == num_trials
+    assert bool(found.accepted) == (fraction > 0)
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [lambda x: (-x, 0.0 * x), lambda x: (jnp.nan * x, 0.0 * x), lambda x: (x, jnp.nan * x), lambda x: (0 * x, 0 * x)],
+    ids=["loss", "gain is not a number", "divergence is not a number", "nothing"],
+)
+def test_a_failed_search_keeps_the_parameters(evaluate: Callable) -> None:
+    old = {"a": jnp.array([0.1, -0.7]), "b": jnp.float32(3.0)}
+    step = Step(jax.tree.map(jnp.ones_like, old), jnp.float32(1.0))
+    found = TrustRegion().search(lambda p: evaluate(p["b"]), old, step)
+    assert not bool(found.accepted)
+    jax.tree.map(np.testing.assert_array_equal, found.params, old)
+    np.testing.assert_array_equal(found.fraction, 0.0)
+
+
+def test_searches_side_by_side_end_on_their_own() -> None:
+    region = TrustRegion(max_kl=0.04, backtrack_factor=0.5, max_trials=4)
+
+    def search(length: jax.Array) -> Any:
+        return region.search(_parabola, jnp.float32(0.0), Step(length, length))
+
+    found = jax.vmap(search)(jnp.array([0.2, 0.8, 8.0]))
+    np.testing.assert_allclose(found.fraction, [1.0, 0.25, 0.0])
+    np.testing.assert_array_equal(found.num_trials, [1, 3, 4])
+
+
+def test_an_adaptive_search_begins_where_the_last_one_ended() -> None:
+    region = TrustRegion(max_kl=0.04, backtrack_factor=0.5, max_trials=4, growth=1.5)
+    first, begun = jnp.float32(1.0), []
+    for length in (0.8, 0.8, 0.8, 80.0, 0.2):
+        begun.append(float(first))
+        step = Step(jnp.float32(length), jnp.float32(length))
+        first = region.next_first_fraction(region.search(_parabola, jnp.float32(0.0), step, first))
+    # 0.8: a quarter fits; then a quarter at once; 0.375 of it is too far, half of that fits; of 80 nothing.
+    np.testing.assert_allclose(begun, [1.0, 0.25, 0.375, 0.1875, 1.0])
+    np.testing.assert_allclose(first, 1.5)
+
+
+def test_devices_share_the_rows_of_products() -> None:
+    params = _params("categorical")
+    vector, actions = _random_like(params, 9), _actions(params)
+
+    def products(obs: jax.Array, actions: jax.Array, dones: jax.Array) -> tuple:
+        exact = hessian_product(_divergence(params, obs), params)
+        weights = jnp.ones_like(dones)
+        return exact(vector), score_product(lambda p: _policy(p, obs).log_prob(actions), params, dones, weights)(vector)
+
+    rows, whole = PartitionSpec(None, DATA_AXIS), PartitionSpec()
+    mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    shared = jax.jit(jax.shard_map(products, mesh=mesh, in_specs=(rows,) * 3, out_specs=whole, check_vma=False))
+    for actual, expected in zip(shared(OBS, actions, DONES), products(OBS, actions, DONES), strict=True):
+        assert _relative_error(_flat(actual), _flat(expected)) <= 1e-5
