@@ -260,9 +260,9 @@ class ActorCriticAgent(Agent):
 
 
 def with_standardized_advantages(batch: SampleBatch) -> SampleBatch:
-    """A batch of ``with_advantages`` whose advantages have mean 0 and variance 1."""
+    """A batch of ``with_advantages`` whose advantages have mean 0 and variance 1, by its ``weights`` if it has some."""
     remembered = batch.extras.policy_extras
-    standardized = remembered | {"advantages": standardize(remembered.advantages)}
+    standardized = remembered | {"advantages": standardize(remembered.advantages, remembered.get("weights", 1.0))}
     return batch.replace(extras=batch.extras.replace(policy_extras=standardized))
 
 

@@ -18,6 +18,7 @@ from evorl.algorithms.r2d2 import R2D2Workflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
+from evorl.algorithms.trpo import TRPOWorkflow
 from evorl.workflows import Workflow
 
 NUM_ENVS = 8
@@ -59,6 +60,7 @@ _CONFIGS = {
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
     "sac": (SACWorkflow, SAC_CONFIG),
     "td3": (TD3Workflow, SAC_CONFIG),
+    "trpo": (TRPOWorkflow, PPO_CONFIG),
 }
 ENVS = ("CartPole-v1", "Pendulum-v1")
 

@@ -140,7 +140,7 @@ def test_successors_are_valued_with_the_memory_of_their_episode(remembering: tup
     np.testing.assert_allclose(next_values[tuple(ended)], alone.values[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce"])
+@pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce", "trpo"])
 def test_every_algorithm_learns_with_a_memory(algorithm: str) -> None:
     network = {"torso": [8], "memory": {"type": "lstm", "size": 4}}
     workflow = small(algorithm, agent={"network": network})

@@ -41,6 +41,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
     "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},
+    "trpo": {"linesearch": "adaptive"},
+    "trpo, clipped": {"subtype": "ppo"},
+    "trpo, first derivatives": {"subtype": "trpo-d1", "episodes_per_batch": 12, "rollout_length": 24},
 }
 LAYOUTS = {
     "2 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},

@@ -1,0 +1,245 @@
+"""Trust region policy optimization (Schulman et al. 2015, https://arxiv.org/abs/1502.05477) with GAE.
+
+The policy takes the step along the natural gradient that raises the advantages most while it stays, in KL divergence,
+near the policy that collected them. The Fisher matrix comes from second derivatives of the divergence (``trpo-d2``) or
+from first derivatives of the log-probabilities (``trpo-d1``); ``ppo`` takes clipped gradient steps in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
+from evorl.agent import AgentState
+from evorl.envs.env import Env
+from evorl.ops import collectives
+from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, squared_error
+from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
+from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
+from evorl.rollout import with_memory
+from evorl.sample_batch import SampleBatch, first_episodes
+from evorl.types import Key, Params, PyTreeDict, State
+from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.settings import require_positive
+
+
+class TRPOAgent(ActorCriticAgent):
+    """A stochastic policy and a value function, each with a network of its own.
+
+    Losses take the parameters of one of the two networks, and batches ``[T, B]`` or ``[N]`` of ``with_advantages`` that
+    have ``weights`` of mean 1.
+
+    Attributes:
+        normalize_advantages: whether advantages are standardised over each trajectory.
+        clip_epsilon: of the clipped steps: the ratio counts within ``1 - clip_epsilon`` and ``1 + clip_epsilon``.
+    """
+
+    normalize_advantages: bool = True
+    clip_epsilon: float = 0.2
+
+    ranges: ClassVar[Mapping[str, str]] = {"clip_epsilon": "(0, inf)"}
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """As every actor-critic's, but never with a shared network."""
+        parts = super().parts(settings, env)
+        if "shared_network" in parts:
+            raise ValueError(
+                "agent.network.shared=true does not go with TRPO: its step keeps the policy within max_kl, and a value "
+                "function that learns on the same layers would move it further. Leave it false, or use PPO."
+            )
+        return parts
+
+    def policy_along(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> Any:
+        """The action distributions in the observations of a batch."""
+        return self.estimates_along(agent_state, agent_state.params.replace(policy=policy_params), batch).policy
+
+    def log_ratio(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+        """``log pi(a|s) - log pi_old(a|s)`` of the actions taken."""
+        remembered = batch.extras.policy_extras
+        return (
+            self.policy_along(policy_params, agent_state, batch).log_prob(remembered.raw_action) - remembered.log_prob
+        )
+
+    def surrogate(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+        """The mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
+        remembered = batch.extras.policy_extras
+        ratio = jnp.exp(self.log_ratio(policy_params, agent_state, batch))
+        return (remembered.weights * ratio * remembered.advantages).mean()
+
+    def divergence(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+        """The mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
+        old = self.policy_along(agent_state.params.policy, agent_state, batch)
+        new = self.policy_along(policy_params, agent_state, batch)
+        return (batch.extras.policy_extras.weights * old.kl(new)).mean()
+
+    def clipped_loss(
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """The clipped surrogate (Schulman et al. 2017, eq. 7)."""
+        remembered = batch.extras.policy_extras
+        log_ratio = self.log_ratio(policy_params, agent_state, batch)
+        losses = clipped_surrogate(log_ratio, remembered.advantages, self.clip_epsilon)
+        loss = (remembered.weights * losses).mean()
+        return loss, PyTreeDict(policy_loss=loss, kl=(remembered.weights * approximate_kl(log_ratio)).mean())
+
+    def value_loss(
+        self, value_params: Params, agent_state: AgentState, batch: SampleBatch
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """``(V(s) - G)^2``, ``G`` the targets by GAE."""
+        remembered = batch.extras.policy_extras
+        values = self.estimates_along(agent_state, agent_state.params.replace(value=value_params), batch).values
+        loss = (remembered.weights * squared_error(values, remembered.targets)).mean()
+        return loss, PyTreeDict(value_loss=loss)
+
+
+class TRPOWorkflow(OnPolicyWorkflow):
+    """TRPO: one step of the policy for each trajectory, then epochs of minibatches for the value function.
+
+    Attributes:
+        optimizer: of the value function.
+        policy_optimizer: of the policy, with ``subtype="ppo"``.
+        subtype: how the policy steps: along the natural gradient, from second derivatives of the divergence
+            (``trpo-d2``) or from first derivatives of each trajectory (``trpo-d1``); or by clipped gradients (``ppo``).
+        linesearch: where the search for a step's length begins: at the whole step (``origin``), or near the length that
+            was accepted last (``adaptive``).
+        trust_region: how far a natural gradient is followed.
+        episodes_per_batch: learn from so many whole episodes, the first of every environment, then the second of every
+            one, and so on; each trajectory then begins with fresh episodes, and other steps are left out. ``None``
+            learns from every step.
+        gae_lambda: how far advantages look ahead before they trust the value function.
+        num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
+        num_minibatches: parts of each pass.
+    """
+
+    agent: TRPOAgent
+    policy_optimizer: Optimizer = Optimizer()
+    subtype: Literal["ppo", "trpo-d1", "trpo-d2"] = "trpo-d2"
+    linesearch: Literal["origin", "adaptive"] = "origin"
+    trust_region: TrustRegion = TrustRegion()
+    episodes_per_batch: int | None = None
+    gae_lambda: float = 0.95
+    num_epochs: int = 10
+    num_minibatches: int = 8
+
+    ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        self.require_equal_minibatches(self.num_minibatches, self.agent.has_memory)
+        if self.episodes_per_batch is None:
+            return
+        require_positive(self, "episodes_per_batch")
+        limit, in_turn = self.env.max_episode_steps, math.ceil(self.episodes_per_batch / self.env.num_envs)
+        if limit is None or in_turn * limit > self.rollout_length:
+            ends = "has no time limit (env.max_episode_steps)" if limit is None else f"takes up to {limit} steps"
+            raise ValueError(
+                f"episodes_per_batch={self.episodes_per_batch} on num_envs={self.env.num_envs} environments are "
+                f"{in_turn} one after another, and an episode here {ends}: rollout_length={self.rollout_length} cannot "
+                "be sure to hold them. Choose fewer episodes, more environments, longer rollouts or a time limit."
+            )
+
+    def init_optimizers(self, agent_state: AgentState) -> Any:
+        """The optimizers' states, and where the next line search begins."""
+        opt_state = PyTreeDict(value=self.optimizer.init(agent_state.params.value))
+        if self.subtype == "ppo":
+            return opt_state | {"policy": self.policy_optimizer.init(agent_state.params.policy)}
+        return opt_state | {"first_fraction": jnp.ones(())}
+
+    def collect(self, state: State) -> tuple[SampleBatch, State]:
+        """A trajectory ``[T, B, ...]``, from the start of an episode if whole episodes are asked for."""
+        if self.episodes_per_batch is not None:
+            key, reset_key = jax.random.split(state.key)
+            state = state.replace(key=key, env_state=with_memory(self.env.reset(reset_key), state.agent_state))
+        return super().collect(state)
+
+    def _weighted(self, batch: SampleBatch, dones: jax.Array) -> SampleBatch:
+        """``batch`` with ``weights`` ``[T, B]`` of mean 1 over all devices, 0 for steps that are not learned from."""
+        weights = jnp.ones_like(dones, jnp.float32)
+        if self.episodes_per_batch is not None:
+            chosen = first_episodes(
+                dones, self.episodes_per_batch, collectives.local_indices(self.env.num_envs), self.env.num_envs
+            )
+            weights = chosen / collectives.mean_over_shares(chosen.mean(dtype=jnp.float32))
+        remembered = batch.extras.policy_extras | {"weights": weights}
+        return batch.replace(extras=batch.extras.replace(policy_extras=remembered))
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """A step of the policy, then the value function; all losses see the statistics that acted."""
+        batch = self.agent.with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
+        batch = self._weighted(batch, trajectory.dones)
+        if self.agent.normalize_advantages:
+            batch = with_standardized_advantages(batch)
+        whole = collectives.gather_rows(batch, axis=1)
+        policy_key, value_key = jax.random.split(key)
+        params, given = agent_state.params, (agent_state, whole, progress)
+        if self.subtype == "ppo":
+            policy, policy_state, metrics = self._gradient_steps(
+                self.agent.clipped_loss, self.policy_optimizer, params.policy, opt_state.policy, policy_key, *given
+            )
+            opt_state = opt_state.replace(policy=policy_state)
+        else:
+            policy, first_fraction, metrics = self._natural_step(agent_state, opt_state, batch, trajectory.dones)
+            opt_state = opt_state.replace(first_fraction=first_fraction)
+        value, value_state, value_losses = self._gradient_steps(
+            self.agent.value_loss, self.optimizer, params.value, opt_state.value, value_key, *given
+        )
+        remembered = whole.extras.policy_extras
+        metrics |= value_losses
+        metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
+        params = params.replace(policy=policy, value=value)
+        return agent_state.replace(params=params), opt_state.replace(value=value_state), metrics
+
+    def _gradient_steps(
+        self,
+        loss: Callable[..., tuple[jax.Array, PyTreeDict]],
+        optimizer: Optimizer,
+        params: Params,
+        opt_state: Any,
+        key: Key,
+        agent_state: AgentState,
+        batch: SampleBatch,
+        progress: jax.Array,
+    ) -> tuple[Params, Any, PyTreeDict]:
+        """Epochs of minibatches: parameters, optimizer state and the mean losses."""
+
+        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+            *carry, losses = gradient_step(loss, optimizer, *carry, agent_state, minibatch, progress=progress)
+            return tuple(carry), losses
+
+        scan, rows = (scan_trajectories, batch) if self.agent.has_memory else (scan_minibatches, batch.flatten())
+        (params, opt_state), losses = scan(
+            one_minibatch, (params, opt_state), rows, key, self.num_epochs, self.num_minibatches
+        )
+        return params, opt_state, jax.tree.map(jnp.mean, losses)
+
+    def _natural_step(
+        self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, dones: jax.Array
+    ) -> tuple[Params, jax.Array, PyTreeDict]:
+        """The policy after a natural step, where the next line search begins, and what this one found."""
+        agent, old = self.agent, agent_state.params.policy
+        surrogate, gradient = jax.value_and_grad(agent.surrogate)(old, agent_state, batch)
+        if self.subtype == "trpo-d2":
+            product = hessian_product(lambda policy: agent.divergence(policy, agent_state, batch), old)
+        else:
+            weights = batch.extras.policy_extras.weights
+            product = score_product(lambda policy: agent.log_ratio(policy, agent_state, batch), old, dones, weights)
+
+        def evaluate(policy: Params) -> tuple[jax.Array, jax.Array]:
+            gain = agent.surrogate(policy, agent_state, batch) - surrogate
+            return collectives.mean_over_shares((gain, agent.divergence(policy, agent_state, batch)))
+
+        step = self.trust_region.step(product, collectives.mean_over_shares(gradient))
+        first_fraction = opt_state.first_fraction
+        found = self.trust_region.search(evaluate, old, step, first_fraction)
+        if self.linesearch == "adaptive":
+            first_fraction = self.trust_region.next_first_fraction(found)
+        gain, divergence = evaluate(found.params)
+        return found.params, first_fraction, PyTreeDict(gain=gain, kl=divergence, step_fraction=found.fraction)

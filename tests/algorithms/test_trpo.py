@@ -1,0 +1,188 @@
+"""TRPO learns what can be known in closed form, by all its kinds of steps; no natural step leaves the trust region."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.actor_critic import with_standardized_advantages
+from evorl.algorithms.trpo import TRPOWorkflow
+from evorl.ops.natural_gradient import TrustRegion
+from evorl.ops.optimization import Optimizer
+from evorl.types import State
+from tests.every_probe import (
+    ACTION_NAMES,
+    KINDS,
+    NAMES,
+    assert_actions_are_best,
+    assert_values_are_known,
+    train_on_every_probe,
+)
+from tests.small_workflows import EPISODE_STEPS, NUM_ENVS, small
+
+MODES: dict[str, dict[str, Any]] = {
+    "trpo-d2": {"subtype": "trpo-d2"},
+    "trpo-d2, adaptive": {"subtype": "trpo-d2", "linesearch": "adaptive"},
+    "trpo-d1": {"subtype": "trpo-d1"},
+    "trpo-d1, episodes": {"subtype": "trpo-d1", "episodes_per_batch": 128},
+    "ppo": {"subtype": "ppo"},
+}
+LEARNING = Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5)
+
+
+@pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
+def trained(request: pytest.FixtureRequest) -> tuple:
+    mode, kind = request.param
+    return train_on_every_probe(
+        TRPOWorkflow,
+        {"network": {"torso": [64, 64]}},
+        KINDS[kind],
+        num_envs=128,
+        rollout_length=8,
+        num_epochs=4,
+        num_minibatches=4,
+        optimizer=LEARNING,
+        policy_optimizer=LEARNING,
+        total_timesteps=1024 * 300,
+        **MODES[mode],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_values_are_known(agent, agent_state, name, continuous)
+
+
+@pytest.mark.parametrize("name", ACTION_NAMES)
+def test_actions_in_a_probe(trained: tuple, name: str) -> None:
+    continuous, agent, agent_state = trained
+    assert_actions_are_best(agent, agent_state, name, continuous)
+
+
+def _small(env: str = "CartPole-v1", **changes: Any) -> TRPOWorkflow:
+    return cast(TRPOWorkflow, small("trpo", env, **changes))
+
+
+def _steps(workflow: TRPOWorkflow, num: int) -> tuple[list[Any], State]:
+    state, metrics = workflow.init(0), []
+    for _ in range(num):
+        row, state = workflow.step(state)
+        metrics.append(row)
+    return metrics, state
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("mode", ["trpo-d1", "trpo-d2", "trpo-d2, adaptive"])
+def test_no_step_leaves_the_trust_region(mode: str, env: str) -> None:
+    """The divergence of the old policy from the new one, computed anew from the parameters."""
+    workflow = _small(env, trust_region={"max_kl": 0.003}, **MODES[mode])
+    state, divergences = workflow.init(0), []
+    for _ in range(6):
+        trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+        metrics, after = workflow.step(state)
+        old, new = (
+            workflow.agent.policy(state.agent_state, s.agent_state.params, trajectory.obs) for s in (state, after)
+        )
+        divergences.append(float(old.kl(new).mean()))
+        np.testing.assert_allclose(metrics.kl, divergences[-1], rtol=1e-3, atol=1e-6)
+        state = after
+    assert max(divergences) <= 0.003 * 1.001
+    assert max(divergences) > 0.0005
+
+
+def test_a_failed_search_leaves_the_policy_and_teaches_the_values() -> None:
+    workflow = _small()
+    state = workflow.init(0)
+    asking_too_much = workflow.replace(trust_region=workflow.trust_region.replace(accept_ratio=1e6))
+    metrics, after = asking_too_much.step(state)
+    params, fresh = after.agent_state.params, state.agent_state.params
+    jax.tree.map(np.testing.assert_array_equal, params.policy, fresh.policy)
+    assert any(bool((a != b).any()) for a, b in zip(*map(jax.tree.leaves, (params.value, fresh.value)), strict=True))
+    assert float(metrics.step_fraction) == 0.0
+    np.testing.assert_allclose([metrics.gain, metrics.kl], 0.0, atol=1e-6)
+
+
+def test_an_adaptive_search_remembers_where_it_ended() -> None:
+    workflow = _small(linesearch="adaptive")
+    metrics, state = _steps(workflow, 1)
+    assert float(metrics[0].step_fraction) == 1.0
+    np.testing.assert_allclose(state.opt_state.first_fraction, TrustRegion().growth)
+    _, state = _steps(_small(), 1)
+    np.testing.assert_allclose(state.opt_state.first_fraction, 1.0)
+
+
+def test_the_surrogate_and_its_clipped_form() -> None:
+    """Equation 14 by hand, and the clipped loss where no ratio is clipped: minus the surrogate."""
+    workflow = _small(agent={"network": {"torso": [8]}, "clip_epsilon": 10.0})
+    state = workflow.init(0)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    agent, agent_state = workflow.agent, state.agent_state
+    batch = agent.with_advantages(agent_state, trajectory, 0.9, 0.8)
+    batch = workflow._weighted(batch, trajectory.dones)
+    moved = jax.tree.map(lambda x: x + 0.01, agent_state.params.policy)
+    remembered = batch.extras.policy_extras
+    policy = agent.policy(agent_state, agent_state.params.replace(policy=moved), batch.obs)
+    ratio = np.exp(policy.log_prob(remembered.raw_action) - remembered.log_prob)
+    surrogate = float((ratio * remembered.advantages).mean())
+    np.testing.assert_allclose(agent.surrogate(moved, agent_state, batch), surrogate, rtol=1e-4)
+    clipped, _ = agent.clipped_loss(moved, agent_state, batch)
+    np.testing.assert_allclose(clipped, -surrogate, rtol=1e-4)
+
+
+@pytest.mark.parametrize("subtype", ["ppo", "trpo-d1", "trpo-d2"])
+def test_only_the_chosen_episodes_are_learned_from(subtype: str) -> None:
+    """Rows that are left out may hold anything: the result is the same."""
+    workflow = _small(subtype=subtype, episodes_per_batch=12, rollout_length=32)
+    state = workflow.init(0)
+    trajectory, collected = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    dones = np.asarray(trajectory.dones)
+    chosen = np.zeros_like(dones, bool)
+    for number in range(12):
+        column = number % NUM_ENVS
+        ends = np.flatnonzero(dones[:, column])
+        turn = number // NUM_ENVS
+        chosen[(0 if turn == 0 else ends[turn - 1] + 1) : ends[turn] + 1, column] = True
+    batch = workflow.agent.with_advantages(state.agent_state, trajectory, 0.99, 0.95)
+    weights = np.asarray(workflow._weighted(batch, trajectory.dones).extras.policy_extras.weights)
+    np.testing.assert_array_equal(weights > 0, chosen)
+    np.testing.assert_allclose(weights.mean(), 1.0, rtol=1e-5)
+    standard = with_standardized_advantages(workflow._weighted(batch, trajectory.dones)).extras.policy_extras.advantages
+    np.testing.assert_allclose([standard[chosen].mean(), standard[chosen].std()], [0.0, 1.0], atol=1e-3)
+    poisoned = trajectory.replace(rewards=jnp.where(chosen, trajectory.rewards, 77.0))
+    update = jax.jit(lambda w, s, t: w.update(s, t)[1].agent_state.params)
+    expected, actual = (update(workflow, collected, t) for t in (trajectory, poisoned))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
+
+
+def test_whole_episodes_begin_with_the_trajectory() -> None:
+    workflow = _small(episodes_per_batch=8, rollout_length=16)
+    metrics, state = _steps(workflow, 3)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    info = trajectory.extras.env_extras
+    np.testing.assert_array_equal(info.episode_length[0], 1.0)
+    assert (np.asarray(trajectory.dones).sum(axis=0) >= 1).all()
+    assert float(metrics[-1].episodes.count) >= NUM_ENVS
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"agent": {"network": {"torso": [8], "shared": True}}}, "shared=true does not go with TRPO"),
+        ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
+        ({"subtype": "trpo-d3"}, "subtype is one of ppo, trpo-d1, trpo-d2; got 'trpo-d3'"),
+        ({"linesearch": "adaptiv"}, "Did you mean 'adaptive'"),
+        ({"trust_region": {"max_kl": 0}}, r"trust_region\.max_kl must be a number above 0"),
+        (
+            {"episodes_per_batch": 9, "rollout_length": 16},
+            f"2 one after another, and an episode here takes up to {EPISODE_STEPS} steps: rollout_length=16 cannot",
+        ),
+    ],
+)
+def test_impossible_options_are_refused(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        _small(**changes)
