@@ -233,6 +233,21 @@ def _sac_pendulum() -> Comparison:
     )
 
 
+def _memory_ppo() -> Comparison:
+    steps = 256_000
+    config = {**PPO_CARTPOLE, "num_envs": 64}
+    network = {**PPO_CARTPOLE["agent"]["network"], "memory": {"type": "gru", "size": 64}}
+    return Comparison(
+        "memory_ppo",
+        "PPO with and without memory, CartPole, 64 envs x 128, 4 epochs x 4 minibatches, 64-64, then a GRU of 64",
+        sides={
+            "with memory": training({**config, "agent": {"network": network}}, steps, steps),
+            "without": training(config, steps, steps),
+        },
+        bars=[Bar("with / without memory", ratio("with memory", "without"), at_least=0.333)],
+    )
+
+
 def _autoreset(num_seeds: int | None, steps: int) -> Comparison:
     def side(mode: str) -> Side:
         settings = {} if num_seeds is None else {"num_seeds": num_seeds}
@@ -283,6 +298,7 @@ COMPARISONS = {
         _sac_hopper(),
         _dqn_cartpole(),
         _sac_pendulum(),
+        _memory_ppo(),
         _autoreset(None, 32_768),
         _autoreset(4, 8_192),
         _recorders(),
