@@ -257,6 +257,16 @@ TASKS = {
             within_timesteps=96_000,
         ),
         LearningTask(
+            "dqn_breakout",
+            "DQN, Breakout-MinAtar (gymnax)",
+            ("agent=dqn", "env=breakout", "num_seeds=3", "eval_episodes=20"),
+            threshold=10,
+            within_minutes=15,
+            published=Published(
+                "MinAtar", "https://github.com/kenjyoung/MinAtar/blob/master/examples/dqn.py", 5_000_000
+            ),
+        ),
+        LearningTask(
             "ppo_hopper",
             "PPO, hopper (brax)",
             ("agent=ppo", "env=hopper"),
