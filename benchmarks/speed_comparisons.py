@@ -11,6 +11,7 @@ from benchmarks.process_comparisons import PROCESS_COMPARISONS
 PPO = "evorl.algorithms.ppo.PPOWorkflow"
 SAC = "evorl.algorithms.sac.SACWorkflow"
 DQN = "evorl.algorithms.dqn.DQNWorkflow"
+TD3 = "evorl.algorithms.td3.TD3Workflow"
 TRAINING = "benchmarks.drivers.training"
 FLOOR = "benchmarks.drivers.floor"
 REPLAY = "benchmarks.drivers.replay_adding"
@@ -113,6 +114,33 @@ REJAX_SAC_PENDULUM = {
     "num_epochs": 1,
     "batch_size": 256,
     "fill_buffer": 256,
+    "buffer_size": 10_000,
+    "polyak": 0.995,
+    "normalize_observations": True,
+}
+
+TD3_PENDULUM = {
+    "workflow": TD3,
+    "env": PENDULUM,
+    "num_envs": 1,
+    "rollout_length": 1,
+    "updates_per_iteration": 1,
+    "policy_delay": 2,
+    "batch_size": 100,
+    "learning_starts": 1000,
+    "replay_capacity": 10_000,
+    "agent": {"network": {"torso": [64, 64], "activation": "swish"}, "normalize_obs": True},
+    "devices": "auto",
+}
+REJAX_TD3_PENDULUM = {
+    "env": "Pendulum-v1",
+    "actor_kwargs": {"activation": "swish"},
+    "critic_kwargs": {"activation": "swish"},
+    "num_envs": 1,
+    "num_epochs": 1,
+    "policy_delay": 2,
+    "batch_size": 100,
+    "fill_buffer": 1000,
     "buffer_size": 10_000,
     "polyak": 0.995,
     "normalize_observations": True,
@@ -233,6 +261,19 @@ def _sac_pendulum() -> Comparison:
     )
 
 
+def _td3_pendulum() -> Comparison:
+    steps = 10_000
+    return Comparison(
+        "td3_pendulum",
+        "TD3, Pendulum, 1 env, 1 update of 100 per step, 64-64, capacity 10,000, observation normalisation",
+        sides={
+            "evorl": training(TD3_PENDULUM, steps, steps),
+            "rejax": rejax("td3", REJAX_TD3_PENDULUM, steps),
+        },
+        bars=[Bar("evorl / rejax", ratio("evorl", "rejax"), at_least=1.2)],
+    )
+
+
 def _memory_ppo() -> Comparison:
     steps = 256_000
     config = {**PPO_CARTPOLE, "num_envs": 64}
@@ -298,6 +339,7 @@ COMPARISONS = {
         _sac_hopper(),
         _dqn_cartpole(),
         _sac_pendulum(),
+        _td3_pendulum(),
         _memory_ppo(),
         _autoreset(None, 32_768),
         _autoreset(4, 8_192),
