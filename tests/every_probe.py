@@ -102,10 +102,14 @@ def train_on_every_probe(
     return continuous, workflow.agent, workflow.learn().agent_state
 
 
-def assert_values_are_known(agent: Any, agent_state: AgentState, name: str, continuous: bool) -> None:
-    """An actor-critic's values in a probe are within 1 % of the true ones."""
+def assert_values_are_known(
+    agent: Any, agent_state: AgentState, name: str, continuous: bool, atol: float = 0.0
+) -> None:
+    """An actor-critic's values in a probe, those of each critic, are within 1 % and ``atol`` of the true ones."""
     obs, values, _ = questions(name, continuous)
-    np.testing.assert_allclose(agent.values(agent_state, agent_state.params, obs), values, rtol=0.01)
+    learned = agent.values(agent_state, agent_state.params, obs)
+    assert learned.shape[-1:] == values.shape
+    np.testing.assert_allclose(learned, np.broadcast_to(values, learned.shape), rtol=0.01, atol=atol)
 
 
 def assert_actions_are_best(agent: Agent, agent_state: AgentState, name: str, continuous: bool) -> None:
