@@ -1,12 +1,14 @@
 """Network modules: torsos, heads, and what stands between them and observations."""
 
 from evorl.networks.activations import activation_by_name, activation_names
+from evorl.networks.batch_renorm import STATISTICS, BatchRenorm
 from evorl.networks.heads import (
     EnsembleQNetwork,
     FeatureNetwork,
     PolicyNetwork,
     QNetwork,
     ValueNetwork,
+    apply_in_training,
     apply_network,
 )
 from evorl.networks.inputs import network_input, select_observation
@@ -14,6 +16,8 @@ from evorl.networks.memory import MemoryNetwork, assemble, build_cell
 from evorl.networks.torsos import Torso, build_torso, dense_torso
 
 __all__ = [
+    "STATISTICS",
+    "BatchRenorm",
     "EnsembleQNetwork",
     "FeatureNetwork",
     "MemoryNetwork",
@@ -23,6 +27,7 @@ __all__ = [
     "ValueNetwork",
     "activation_by_name",
     "activation_names",
+    "apply_in_training",
     "apply_network",
     "assemble",
     "build_cell",

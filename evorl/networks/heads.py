@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from evorl.networks.batch_renorm import STATISTICS
 from evorl.networks.dense import dense
 from evorl.networks.inputs import network_input
 from evorl.networks.noisy import NoisyDense
@@ -171,7 +172,7 @@ class EnsembleQNetwork(nn.Module):
             raise ValueError(f"an ensemble needs at least one critic, got num_critics={self.num_critics}.")
         members = nn.vmap(
             QNetwork,
-            variable_axes={"params": 0},
+            variable_axes={"params": 0, STATISTICS: 0},
             split_rngs={"params": True},
             in_axes=None,  # pyright: ignore[reportArgumentType]
             out_axes=0,
@@ -192,6 +193,12 @@ def apply_network(network: nn.Module, params: Params, *inputs: Any) -> jax.Array
     """What a network of this module makes of ``inputs``, with the parameters that its ``init`` returned."""
     # Flax's own ``apply`` returns a pair when asked for changed collections, which no network here has.
     return network.apply(params, *inputs)  # pyright: ignore[reportReturnType]
+
+
+def apply_in_training(network: nn.Module, params: Params, statistics: Params, *inputs: Any) -> tuple[jax.Array, Params]:
+    """What a network with running ``statistics`` makes of a minibatch, and the statistics that have followed it."""
+    outputs, changed = network.apply({**params, STATISTICS: statistics}, *inputs, mutable=[STATISTICS])
+    return outputs, changed.get(STATISTICS, statistics)
 
 
 def _torso_output(torso: nn.Module, obs: Observation, observation_ndim: int) -> jax.Array:

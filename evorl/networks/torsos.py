@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import flax.linen as nn
 import jax
 
+from evorl.networks.batch_renorm import BatchRenorm
 from evorl.networks.convolution import convolution
 from evorl.networks.dense import dense
 from evorl.networks.kernel_activations import Activation, activate, build_activation, check_features
@@ -57,9 +58,25 @@ class Dense:
     size: int
 
 
-Layer: TypeAlias = Dense | Convolution | ResidualStage | str  # "flatten" or "layer_norm"
+@dataclasses.dataclass(frozen=True)
+class BatchRenormalization:
+    """Batch renormalisation, see ``evorl.networks.batch_renorm``.
 
-_LAYERS: dict[str, type] = {"conv": Convolution, "dense": Dense, "residual": ResidualStage}
+    Attributes:
+        warmup: batches during which it is plain batch normalisation.
+    """
+
+    warmup: int = 100_000
+
+
+Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | str  # "flatten" or "layer_norm"
+
+_LAYERS: dict[str, type] = {
+    "conv": Convolution,
+    "dense": Dense,
+    "residual": ResidualStage,
+    "batch_renorm": BatchRenormalization,
+}
 _NAMES = ("flatten", "layer_norm")
 _KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES)
 PRESETS: dict[str, tuple[Layer, ...]] = {
@@ -95,7 +112,7 @@ class Torso(nn.Module):
 
     def __post_init__(self) -> None:
         for layer in self.layers:
-            if not isinstance(layer, str):
+            if isinstance(layer, Dense | Convolution | ResidualStage):
                 check_features(self.activation, layer.size if isinstance(layer, Dense) else layer.filters)
         super().__post_init__()
 
@@ -114,6 +131,8 @@ class Torso(nn.Module):
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
             elif layer == "layer_norm":
                 x = nn.LayerNorm()(x)
+            elif isinstance(layer, BatchRenormalization):
+                x = BatchRenorm(warmup=layer.warmup)(x)
             elif isinstance(layer, Convolution):
                 x = self._activate(self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
@@ -147,20 +166,21 @@ def dense_torso(*sizes: int, **options: Any) -> Torso:
     return Torso(tuple(Dense(size) for size in sizes), **options)
 
 
-def build_torso(options: Mapping[str, Any], **defaults: Any) -> Torso:
+def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, **defaults: Any) -> Torso:
     """A torso from a mapping: the attributes of ``Torso``, with its layers as ``torso``.
 
     Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``flatten`` and ``layer_norm``.
+    ``{batch_renorm: {warmup: 1000}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``.
 
     Args:
         options: as a config gives them.
+        keeps_statistics: whether the caller keeps the running statistics of ``batch_renorm``, beside the parameters.
         **defaults: for those that it does not give.
 
     Raises:
-        ValueError: an option, a layer or an activation does not exist, a size is not a positive integer, or
-            convolutions do not end in ``flatten``.
+        ValueError: an option, a layer or an activation does not exist, a size is not a positive integer,
+            convolutions do not end in ``flatten``, or nobody would keep running statistics.
     """
     options = {**defaults, **options}
     known = ("torso", "activation", "layer_norm", "orthogonal")
@@ -172,10 +192,10 @@ def build_torso(options: Mapping[str, Any], **defaults: Any) -> Torso:
             raise ValueError(f"{name} must be true or false, got {options[name]!r}.")
     if "activation" in options:
         options["activation"] = build_activation(options["activation"])
-    return Torso(build_layers(options.pop("torso", ()), "torso"), **options)
+    return Torso(build_layers(options.pop("torso", ()), "torso", keeps_statistics), **options)
 
 
-def build_layers(layers: Any, where: str) -> tuple[Layer, ...]:
+def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
     """Layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
     if isinstance(layers, str):
         if layers not in PRESETS:
@@ -186,6 +206,11 @@ def build_layers(layers: Any, where: str) -> tuple[Layer, ...]:
             f"{where} must be a list of layers, as in [64, 64], or one of {', '.join(PRESETS)}; got {layers!r}."
         )
     built = tuple(_layer(layer, where) for layer in layers)
+    if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
+        raise ValueError(
+            f"{where}: batch_renorm has running statistics, which this algorithm does not keep. CrossQ does; "
+            "layer_norm is for all algorithms."
+        )
     if _is_spatial(built):
         flattened = built.index("flatten") if "flatten" in built else 0
         if any(isinstance(layer, Dense) for layer in built[:flattened]) or _is_spatial(built[flattened:]):
@@ -194,8 +219,10 @@ def build_layers(layers: Any, where: str) -> tuple[Layer, ...]:
 
 
 def _layer(layer: Any, where: str) -> Layer:
-    if isinstance(layer, Dense | Convolution | ResidualStage):
+    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization):
         return layer
+    if layer == "batch_renorm":
+        return BatchRenormalization()
     if isinstance(layer, Mapping):
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")

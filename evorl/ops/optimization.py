@@ -32,6 +32,7 @@ class Optimizer(PyTreeNode):
         final_learning_rate: step size at the end of training, reached linearly; ``None`` keeps it constant.
         max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
         epsilon: the stabilising constant of adam, radam and rmsprop.
+        beta1: how much of the mean of past gradients adam and radam keep in each step; ``None`` for the usual 0.9.
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none.
     """
 
@@ -40,6 +41,7 @@ class Optimizer(PyTreeNode):
     final_learning_rate: float | None = None
     max_grad_norm: float | None = None
     epsilon: float = 1e-8
+    beta1: float | None = None
     weight_decay: float | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -47,19 +49,25 @@ class Optimizer(PyTreeNode):
         "final_learning_rate": "[0, inf)",
         "max_grad_norm": "(0, inf)",
         "epsilon": "[0, inf)",
+        "beta1": "[0, 1)",
         "weight_decay": "[0, inf)",
     }
 
     def __post_init__(self) -> None:
         if self.name not in _RULES:
             raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
+        if self.beta1 is not None and self.name != "adam":
+            raise ValueError(f"optimizer.beta1 is for adam, and optimizer.name is {self.name}: leave one of them.")
 
     def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
         rate = linear_schedule(progress, self.learning_rate, self.final_learning_rate)
         parts = []
         if self.max_grad_norm is not None:
             parts.append(optax.clip_by_global_norm(self.max_grad_norm))
-        parts.append(_RULES[self.name]() if self.name == "sgd" else _RULES[self.name](eps=self.epsilon))
+        options = {} if self.name == "sgd" else {"eps": self.epsilon}
+        if self.beta1 is not None:
+            options["b1"] = self.beta1
+        parts.append(_RULES[self.name](**options))
         if self.weight_decay is not None:
             parts.append(optax.add_decayed_weights(self.weight_decay))
         return optax.chain(*parts, optax.scale(-1.0 * rate))

@@ -47,6 +47,24 @@ def test_it_steps_as_the_optimizer_of_its_name(optimizer: Optimizer, reference: 
     )
 
 
+@pytest.mark.parametrize(("beta1", "kept"), [(0.5, 0.5), (None, 0.9), (0.0, 0.0)])
+def test_adam_keeps_as_much_of_past_gradients_as_told(beta1: float | None, kept: float) -> None:
+    optimizer, reference = Optimizer(learning_rate=0.1, beta1=beta1), optax.adam(0.1, b1=kept)
+    params, state = PARAMS, optimizer.init(PARAMS)
+    expected, reference_state = PARAMS, reference.init(PARAMS)
+    for sign in (1.0, -2.0, 0.5):
+        gradients = jax.tree.map(lambda g, sign=sign: sign * g, GRADIENTS)
+        params, state = optimizer.apply(gradients, state, params)
+        updates, reference_state = reference.update(gradients, reference_state, expected)
+        expected = optax.apply_updates(expected, updates)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
+
+
+def test_beta1_is_for_adam() -> None:
+    with pytest.raises(ValueError, match=r"beta1 is for adam, and optimizer\.name is sgd: leave one"):
+        Optimizer("sgd", beta1=0.5)
+
+
 def test_the_learning_rate_falls_linearly_with_progress() -> None:
     optimizer = Optimizer("sgd", learning_rate=0.2, final_learning_rate=0.1)
     for progress, rate in ((0.0, 0.2), (0.5, 0.15), (1.0, 0.1), (2.0, 0.1)):
