@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import jax
 
@@ -35,6 +36,9 @@ class AgentState(PyTreeData):
 
 class Agent(PyTreeNode):
     """How to act, and the losses by which acting improves. Methods are pure; ``AgentState`` carries what changes."""
+
+    # Settings that ``parts`` takes, and what they have to be: it is given none that is not.
+    part_settings: ClassVar[Mapping[str, Any]] = {"network": Mapping}
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from evorl.agent import Agent, AgentState
 from evorl.envs import Box, Env, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
+from evorl.ops.optimization import Optimizer
 from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -100,6 +101,23 @@ def train_on_every_probe(
         **fields,
     )
     return continuous, workflow.agent, workflow.learn().agent_state
+
+
+def train_soft_actor_critic(
+    cls: type[Workflow], settings: dict[str, Any], continuous: bool, **fields: Any
+) -> tuple[bool, Agent, AgentState]:
+    """``train_on_every_probe`` for this family. Entropy hardly counts, so that soft values are the values."""
+    optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0)
+    fields = {"actor_optimizer": optimizer.replace(learning_rate=1e-3), "critic_optimizer": optimizer} | fields
+    return train_on_every_probe(
+        cls,
+        {"network": {"torso": [64, 64]}, "temperature": 1e-3, "adaptive_temperature": False} | settings,
+        continuous,
+        num_envs=16,
+        **{"updates_per_iteration": 4, "batch_size": 256, "tau": 0.02, "total_timesteps": 16 * 1000} | fields,
+        learning_starts=1600.0,
+        replay_capacity=16_000,
+    )
 
 
 def assert_values_are_known(

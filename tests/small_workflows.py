@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.agent import AgentState, random_actions
 from evorl.algorithms.a2c import A2CWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
@@ -19,6 +20,9 @@ from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.algorithms.trpo import TRPOWorkflow
+from evorl.envs.wrappers.vector import VectorEnv
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
 from evorl.workflows import Workflow
 
 NUM_ENVS = 8
@@ -70,6 +74,29 @@ def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **change
     cls, config = _CONFIGS[algorithm]
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
     return cls.build_from_config({**config, "env": env, **changes})
+
+
+def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:
+    """Random transitions ``[N, ...]`` as off-policy algorithms are given them: some terminated, weights unequal."""
+    obs_key, next_obs_key, action_key, reward_key, end_key = jax.random.split(jax.random.key(2), 5)
+    obs_shape = (num_rows, *env.obs_space.zeros().shape)
+    ended = jnp.arange(num_rows) % 3 == jax.random.randint(end_key, (), 0, 3)
+    return SampleBatch(
+        obs=jax.random.normal(obs_key, obs_shape),
+        actions=random_actions(env.action_space, action_key, num_rows),
+        rewards=jax.random.normal(reward_key, (num_rows,)),
+        next_obs=jax.random.normal(next_obs_key, obs_shape),
+        extras=PyTreeDict(discounts=0.9 * (1.0 - ended), weights=jnp.linspace(0.5, 1.0, num_rows)),
+    )
+
+
+def moved_apart(agent_state: AgentState, *names: str) -> AgentState:
+    """The agent with noise on some of its parameters, so that they are not those they were copied from."""
+    moved = {
+        name: jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), agent_state.params[name])
+        for name in names
+    }
+    return agent_state.replace(params=agent_state.params.replace(**moved))
 
 
 def arrays(tree: Any) -> dict[str, np.ndarray]:

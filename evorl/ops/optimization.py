@@ -56,8 +56,10 @@ class Optimizer(PyTreeNode):
     def __post_init__(self) -> None:
         if self.name not in _RULES:
             raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
-        if self.beta1 is not None and self.name != "adam":
-            raise ValueError(f"optimizer.beta1 is for adam, and optimizer.name is {self.name}: leave one of them.")
+        if self.beta1 is not None and self.name not in ("adam", "radam"):
+            raise ValueError(
+                f"optimizer.beta1 is for adam and radam, and optimizer.name is {self.name}: leave one of them."
+            )
 
     def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
         rate = linear_schedule(progress, self.learning_rate, self.final_learning_rate)

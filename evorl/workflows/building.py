@@ -112,8 +112,9 @@ def agent_from_config(cls: type[AgentClass], config: Mapping[str, Any] | None, e
         ValueError: the algorithm cannot act in the action space, a key is unknown, or a value cannot work.
     """
     settings = plain(checked_mapping(config, "agent"))
-    if "network" in settings:
-        settings["network"] = checked_mapping(settings["network"], "agent.network")
+    for name, annotation in cls.part_settings.items():
+        if name in settings:
+            settings[name] = checked_value(settings[name], annotation, f"agent.{name}")
     parts = cls.parts(settings, env)
     return node_from_config(cls, settings, "agent", **parts)
 

@@ -81,7 +81,8 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     Args:
         value: as it comes from YAML, the command line or Python.
         annotation: of the field. Numbers, flags and names are checked, alone or with ``None``; a float without a
-            fraction serves as a whole number, and whole numbers are positive. Others are left as they are.
+            fraction serves as a whole number, and whole numbers are positive. So are mappings, of which ``None`` is an
+            empty one. Others are left as they are.
         name: the setting's path, for messages.
         within: the interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
 
@@ -93,6 +94,8 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(wanted) < len(members):
         return None
+    if annotation is Mapping:
+        return checked_mapping(value, name)
     if float in wanted:
         return _number(value, name, within)
     if len(wanted) != 1:

@@ -33,6 +33,8 @@ from evorl.workflows.settings import (
         ("key", str | None, "key"),
         ([1, 2], Any, [1, 2]),
         ("auto", int | str, "auto"),
+        ({"a": 1}, Mapping, {"a": 1}),
+        (None, Mapping, {}),
     ],
 )
 def test_a_value_becomes_the_type_of_its_field(value: Any, annotation: Any, expected: Any) -> None:
@@ -58,6 +60,7 @@ def test_a_value_becomes_the_type_of_its_field(value: Any, annotation: Any, expe
         (0.0, float, "(0, inf)", "must be a number above 0, got 0.0"),
         (1, bool, None, "must be true or false, got 1"),
         (3, str | None, None, "must be a name, got 3"),
+        ([3], Mapping, None, r"a.b must be a mapping from settings to values, got \[3\]"),
         ("adm", Literal["adam", "sgd"], None, r"a.b is one of adam, sgd; got 'adm'\. Did you mean 'adam'\?"),
     ],
 )
