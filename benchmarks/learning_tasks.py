@@ -203,6 +203,27 @@ TASKS = {
             published=_zoo(20_000, -156.995, 88.714),
         ),
         LearningTask(
+            "tqc_pendulum",
+            "TQC, Pendulum-v1 (gymnax)",
+            ("agent=tqc", "env=pendulum", "num_seeds=3", "eval_episodes=20"),
+            threshold=-200,
+            within_timesteps=20_000,
+        ),
+        LearningTask(
+            "discor_pendulum",
+            "DisCor, Pendulum-v1 (gymnax)",
+            ("agent=discor", "env=pendulum", "num_seeds=3", "eval_episodes=20"),
+            threshold=-200,
+            within_timesteps=20_000,
+        ),
+        LearningTask(
+            "crossq_pendulum",
+            "CrossQ, Pendulum-v1 (gymnax)",
+            ("agent=crossq", "env=pendulum", "num_seeds=3", "eval_episodes=20"),
+            threshold=-200,
+            within_timesteps=20_000,
+        ),
+        LearningTask(
             "sac_cartpole",
             "SAC with discrete actions, CartPole-v1 (gymnax)",
             ("agent=sac", "env=cartpole", "num_seeds=3", "total_timesteps=60000", "eval_episodes=20"),

@@ -11,6 +11,8 @@ import numpy as np
 
 from evorl.agent import AgentState, random_actions
 from evorl.algorithms.a2c import A2CWorkflow
+from evorl.algorithms.crossq import CrossQWorkflow
+from evorl.algorithms.discor import DisCorWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
@@ -19,6 +21,7 @@ from evorl.algorithms.r2d2 import R2D2Workflow
 from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
+from evorl.algorithms.tqc import TQCWorkflow
 from evorl.algorithms.trpo import TRPOWorkflow
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.sample_batch import SampleBatch
@@ -53,9 +56,12 @@ R2D2_CONFIG = {
     "sequence_period": 2,
     "total_timesteps": 16 * 20,
 }
+BATCH_RENORM = {"torso": ["batch_renorm", 8, "batch_renorm"]}
 ONE_STEP_CONFIG = {**_SHARED, "rollout_length": 8, "total_timesteps": 64 * 20}
 _CONFIGS = {
     "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
+    "crossq": (CrossQWorkflow, {**SAC_CONFIG, "agent": {"network": BATCH_RENORM}}),
+    "discor": (DisCorWorkflow, SAC_CONFIG),
     "dqn": (DQNWorkflow, SAC_CONFIG),
     "impala": (IMPALAWorkflow, PPO_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
@@ -64,6 +70,7 @@ _CONFIGS = {
     "reinforce": (ReinforceWorkflow, ONE_STEP_CONFIG),
     "sac": (SACWorkflow, SAC_CONFIG),
     "td3": (TD3Workflow, SAC_CONFIG),
+    "tqc": (TQCWorkflow, SAC_CONFIG),
     "trpo": (TRPOWorkflow, PPO_CONFIG),
 }
 ENVS = ("CartPole-v1", "Pendulum-v1")

@@ -21,7 +21,7 @@ EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix("")) for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
 DISCRETE_ONLY = {"dqn", "pqn", "r2d2", "rainbow"}
-CONTINUOUS_ONLY = {"ddpg", "fast_td3", "td3"}
+CONTINUOUS_ONLY = {"crossq", "ddpg", "fast_td3", "td3", "tqc"}
 # Physics takes seconds to load: these stand for all brax environments, whose files must say the same.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 
@@ -46,7 +46,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
             build_workflow(_composed(f"agent={agent}", f"env={env}"))
         return
     if env == "cartpole" and agent in CONTINUOUS_ONLY:
-        with pytest.raises(ValueError, match="act in flat, bounded Boxes"):
+        with pytest.raises(ValueError, match=r"acts? in flat"):
             build_workflow(_composed(f"agent={agent}", f"env={env}"))
         return
     _, state = _abstract_step(_composed(f"agent={agent}", f"env={env}"))

@@ -11,6 +11,7 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.algorithms.sac import SACAgent
+from evorl.algorithms.tqc import TQCAgent
 from evorl.envs import create_env
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
@@ -134,6 +135,7 @@ def test_acting_draws_and_evaluating_does_not() -> None:
         (SACAgent, "Pendulum-v1", {"num_critics": 0}, "agent.num_critics must be a positive whole number, got 0"),
         (SACAgent, "Pendulum-v1", {"critic_network": [8]}, r"agent.critic_network must be a mapping .* got \[8\]"),
         (SACAgent, "Pendulum-v1", {"critic_network": {"torsos": [8]}}, "Did you mean 'torso'"),
+        (TQCAgent, "CartPole-v1", {}, r"TQC acts in flat Boxes, .* is Discrete\(2\).* SAC and DQN act in Discrete"),
     ],
 )
 def test_impossible_agents_are_refused(cls: type[SoftActorCriticAgent], env: str, settings: dict, said: str) -> None:

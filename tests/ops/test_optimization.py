@@ -61,7 +61,7 @@ def test_adam_keeps_as_much_of_past_gradients_as_told(beta1: float | None, kept:
 
 
 def test_beta1_is_for_adam() -> None:
-    with pytest.raises(ValueError, match=r"beta1 is for adam, and optimizer\.name is sgd: leave one"):
+    with pytest.raises(ValueError, match=r"beta1 is for adam and radam, and optimizer\.name is sgd: leave one"):
         Optimizer("sgd", beta1=0.5)
 
 

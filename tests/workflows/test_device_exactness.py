@@ -32,6 +32,8 @@ FAST_TD3 = {
 # Of the other algorithms those options whose means and draws run over all devices.
 OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
+    "crossq": {"batch_size": 32},
+    "discor": {"prioritized": True},
     "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
     "a2c, memory": {"agent": {"network": {"torso": [8], "memory": {"type": "lstm", "size": 4}}}},
     "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
@@ -41,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "reinforce": {"rollout_length": 16},
     "sac, prioritized": {"prioritized": True, "n_step": 3},
     "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},
+    "tqc": {},
     "trpo": {"linesearch": "adaptive"},
     "trpo, clipped": {"subtype": "ppo"},
     "trpo, first derivatives": {"subtype": "trpo-d1", "episodes_per_batch": 12, "rollout_length": 24},

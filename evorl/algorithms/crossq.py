@@ -1,0 +1,134 @@
+"""CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without slow critics.
+
+Wide critics with batch renormalisation see both ends of each transition in one forward pass, (s, a) and (s', a')
+together, so that the statistics are those of all their inputs. The targets come out of that same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState, preprocess
+from evorl.envs.space import Space
+from evorl.networks import STATISTICS, apply_in_training
+from evorl.ops import collectives
+from evorl.sample_batch import SampleBatch
+from evorl.soft_actor_critic import SoftActorCriticAgent, bellman_loss
+from evorl.types import Action, Key, Observation, Params, PyTreeDict
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.settings import require_positive
+from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates
+
+
+class CrossQAgent(SoftActorCriticAgent):
+    """A stochastic policy and an ensemble of critics, both with batch renormalisation, and a temperature.
+
+    The running statistics of a network stand in ``AgentState.extra_state``, by its name. Acting and evaluation use
+    them, and so does a network that another one learns from.
+    """
+
+    continuous_only: ClassVar[bool] = True
+    keeps_statistics: ClassVar[bool] = True
+    network_defaults: ClassVar[Mapping[str, Any]] = {
+        "torso": ("batch_renorm", 256, "batch_renorm", 256, "batch_renorm"),
+        "activation": "relu",
+    }
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Fresh networks; no slow critics, and statistics apart from the parameters."""
+        state = super().init(obs_space, action_space, key)
+        networks = {name: dict(state.params[name]) for name in ("policy", "critic")}
+        statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})
+        params = PyTreeDict(networks, log_temperature=state.params.log_temperature)
+        return state.replace(params=params, extra_state=statistics)
+
+    def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
+        """The action distributions in observations ``[N, ...]``, by running statistics."""
+        return super().policy(agent_state, {**policy_params, STATISTICS: agent_state.extra_state.policy}, obs)
+
+    def critics(
+        self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
+    ) -> jax.Array:
+        """What every critic makes of actions ``[N, ...]``, ``[K, N]``, by running statistics."""
+        params = {**params, STATISTICS: agent_state.extra_state.critic}
+        return super().critics(agent_state, params, obs, actions, network)
+
+    def critic_loss(
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Squared soft Bellman errors of all critics, whose targets are of the same forward pass (section 3)."""
+        params = agent_state.params
+        policy = self.policy(agent_state, params.policy, batch.next_obs)
+        next_actions, next_log_prob, _ = self.drawn(policy, keys)
+        ends = [preprocess(agent_state, obs, self.value_obs_key) for obs in (batch.obs, batch.next_obs)]
+        joined = (jnp.concatenate(ends), jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
+        outputs, statistics = apply_in_training(
+            self.critic_network, critic_params, agent_state.extra_state.critic, *joined
+        )
+        q_values, next_q_values = jnp.split(outputs, 2, axis=1)  # [K, N]
+        next_values = self.pooled(next_q_values) - jnp.exp(params.log_temperature) * next_log_prob
+        loss, losses = bellman_loss(q_values, next_values, batch)
+        return loss, losses | {"statistics": statistics}
+
+    def actor_loss(
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """That of SAC; the policy is normalised by the minibatch, the critics by their running statistics."""
+        obs = preprocess(agent_state, batch.obs, self.policy_obs_key)
+        outputs, statistics = apply_in_training(self.policy_network, policy_params, agent_state.extra_state.policy, obs)
+        loss, losses = self.policy_loss(self.distribution(outputs), agent_state, batch, keys)
+        return loss, losses | {"statistics": statistics}
+
+
+class CrossQWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
+    """CrossQ: the critics at each update; policy and temperature at every ``policy_delay``-th.
+
+    Attributes:
+        policy_delay: updates of the critics for each of policy and temperature.
+        tau: has no use: nothing follows slowly.
+    """
+
+    agent: CrossQAgent
+    policy_delay: int = 3
+    tau: float = 0.0
+
+    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 0]"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "policy_delay")
+        super().__post_init__()
+
+    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
+        """Also a count of the updates, and what the last one of the policy reported."""
+        reported = PyTreeDict({name: jnp.zeros(()) for name in ("actor_loss", "entropy", "temperature")})
+        counted = PyTreeDict(num_updates=jnp.zeros((), jnp.int32), actor_losses=reported)
+        return super().init_optimizers(agent_state) | counted
+
+    def update_critics(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of the critics and of their statistics."""
+        agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, batch, keys, progress)
+        statistics = agent_state.extra_state.replace(critic=losses.pop("statistics"))
+        return agent_state.replace(extra_state=statistics), opt_state, losses
+
+    def update_actor(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of the policy, its statistics and the temperature, if it is due."""
+        update = super().update_actor
+
+        def delayed(_: jax.Array, states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:
+            agent_state, opt_state, losses = update(*states, batch, keys, progress)
+            statistics = agent_state.extra_state.replace(policy=losses.pop("statistics"))
+            losses = collectives.mean_over_shares(losses)
+            return agent_state.replace(extra_state=statistics), opt_state.replace(actor_losses=losses)
+
+        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches.
+        is_due = (opt_state.num_updates % self.policy_delay == 0).astype(jnp.int32)
+        agent_state, opt_state = jax.lax.fori_loop(0, is_due, delayed, (agent_state, opt_state))
+        return agent_state, opt_state.replace(num_updates=opt_state.num_updates + 1), opt_state.actor_losses

@@ -1,0 +1,131 @@
+"""DisCor (Kumar et al. 2020, https://arxiv.org/abs/2003.07305): soft actor-critic with distribution correction.
+
+Where the targets of a batch are likely to be wrong, learning from them is wasted or harmful. Networks beside the
+critics estimate how far each critic is from the true values, and the more a transition's target is in doubt by the
+estimate in its next state, the less it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from evorl.agent import AgentState
+from evorl.envs.env import Env
+from evorl.envs.space import Space
+from evorl.networks import build_torso
+from evorl.ops import collectives
+from evorl.ops.losses import squared_error
+from evorl.ops.random import split_rows
+from evorl.ops.target_update import polyak_update
+from evorl.sample_batch import SampleBatch
+from evorl.soft_actor_critic import SoftActorCriticAgent
+from evorl.types import Key, Params, PyTreeDict, pytree_field
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates, update_part
+
+
+class DisCorAgent(SoftActorCriticAgent):
+    """A soft actor-critic with a network beside each critic that estimates its accumulated error, and its slow copy.
+
+    Attributes:
+        error_network: errors ``[K, ...]`` of an observation and an action, or ``[K, ..., A]`` of all discrete actions.
+        error_temperature: the first scale of errors by which transitions are told apart.
+    """
+
+    error_network: nn.Module = pytree_field(static=True, kw_only=True)
+    error_temperature: float = 10.0
+
+    ranges: ClassVar[Mapping[str, str]] = {"error_temperature": "(0, inf)"}
+    part_settings: ClassVar[Mapping[str, Any]] = {**SoftActorCriticAgent.part_settings, "error_network": Mapping}
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The networks; ``error_network`` says where those of errors differ from ``network``."""
+        options = {**settings.get("network", {}), **settings.pop("error_network", {})}
+        parts = super().parts(settings, env)
+        return {
+            **parts,
+            "error_network": parts["critic_network"].clone(torso=build_torso(options, **cls.network_defaults)),
+        }
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Also fresh networks of errors; their slow copies start equal."""
+        key, error_key = jax.random.split(key)
+        state = super().init(obs_space, action_space, key)
+        obs = jax.tree.map(lambda x: x[None], obs_space.zeros())
+        error = self.fresh_critics(self.error_network, obs, action_space, error_key)
+        added = PyTreeDict(
+            error=error,
+            target_error=jax.tree.map(jnp.copy, error),
+            error_temperature=jnp.full(self.critic_network.num_critics, self.error_temperature, jnp.float32),
+        )
+        return state.replace(params=state.params | added)
+
+    def discounted_next_errors(self, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
+        """``discount * Delta'(s', a')`` by the slow networks, ``[K, N]``: how much targets are in doubt.
+
+        The next action is drawn; of discrete ones it is the expectation.
+        """
+        params = agent_state.params
+        policy = self.policy(agent_state, params.policy, batch.next_obs)
+        actions, _, _ = self.drawn(policy, keys)
+        errors = self.critics(agent_state, params.target_error, batch.next_obs, actions, self.error_network)
+        return batch.extras.discounts * self.expected(policy, errors)
+
+    def error_loss(
+        self,
+        error_params: Params,
+        agent_state: AgentState,
+        batch: SampleBatch,
+        td_errors: jax.Array,
+        next_errors: jax.Array,
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Squared distance to ``|Q(s, a) - y| + discount * Delta'(s', a')``, terms of shape ``[K, N]``."""
+        errors = self.critics(agent_state, error_params, batch.obs, batch.actions, self.error_network)
+        targets = jax.lax.stop_gradient(jnp.abs(td_errors) + next_errors)
+        loss = squared_error(errors, targets).mean(axis=-1).sum()
+        # Errors are magnitudes, whatever a network says: a temperature made of them stays positive.
+        return 0.5 * loss, PyTreeDict(error_loss=loss, errors=jnp.maximum(errors, 0.0).mean(axis=-1))
+
+
+class DisCorWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
+    """DisCor: weighted critics, their errors, actor and temperature in turn, then all slow copies follow."""
+
+    agent: DisCorAgent
+
+    loss_names: ClassVar[tuple[str, ...]] = (*SoftActorCriticUpdates.loss_names, "error_loss", "error_temperature")
+
+    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
+        """The optimizer of the critics has a second state, for the networks of their errors."""
+        error = self.critic_optimizer.init(agent_state.params.error)
+        return super().init_optimizers(agent_state) | PyTreeDict(error=error)
+
+    def update_critics(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of the critics with corrected weights, of the networks of errors, and of their temperatures."""
+        temperature = agent_state.params.error_temperature  # [K]
+        keys, error_keys = split_rows(keys)
+        next_errors = self.agent.discounted_next_errors(agent_state, batch, error_keys)
+        weights = batch.extras.weights * weights_of_mean_one(-next_errors / temperature[:, None])
+        weighted = batch.replace(extras=batch.extras.replace(weights=weights))
+        agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, weighted, keys, progress)
+        part = ("error", self.agent.error_loss, self.critic_optimizer)
+        given = (agent_state, batch, losses.td_errors, next_errors)
+        agent_state, opt_state, error_losses = update_part(part, agent_state, opt_state, *given, progress=progress)
+        temperature = polyak_update(temperature, collectives.mean_over_shares(error_losses.pop("errors")), self.tau)
+        agent_state = agent_state.replace(params=agent_state.params.replace(error_temperature=temperature))
+        error_losses.error_temperature = temperature.mean()
+        return agent_state, opt_state, losses | error_losses
+
+
+def weights_of_mean_one(logits: jax.Array) -> jax.Array:
+    """``exp(logits)`` ``[K, N]`` in proportion: of mean 1 for each critic, over the rows of all devices."""
+    whole = collectives.gather_rows(logits, axis=-1)
+    log_sum = jax.nn.logsumexp(whole, axis=-1, keepdims=True)
+    return jnp.exp(logits - log_sum) * whole.shape[-1]

@@ -1,0 +1,81 @@
+"""Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
+
+Soft actor-critic whose critics estimate the distribution of the return by quantiles. Targets are the atoms of all
+slow critics together without the greatest ones: how much overestimation is held back is set in small steps, apart
+from the number of critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.envs.env import Env
+from evorl.ops.value_distributions import quantile_huber, without_greatest
+from evorl.sample_batch import SampleBatch
+from evorl.soft_actor_critic import SoftActorCriticAgent
+from evorl.types import Key, Observation, Params, PyTreeDict
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates
+
+
+class TQCAgent(SoftActorCriticAgent):
+    """A stochastic policy, an ensemble of quantile critics with slow copies, and a temperature.
+
+    Attributes:
+        dropped_atoms: how many of the greatest target atoms are left out, for each critic; ``None`` for none.
+    """
+
+    dropped_atoms: int | None = 2
+
+    part_settings: ClassVar[Mapping[str, Any]] = {**SoftActorCriticAgent.part_settings, "num_atoms": int}
+    continuous_only: ClassVar[bool] = True
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The networks, whose critics give ``num_atoms`` quantiles."""
+        num_atoms = settings.pop("num_atoms", 25)
+        parts = super().parts(settings, env)
+        return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}
+
+    def __post_init__(self) -> None:
+        if (self.dropped_atoms or 0) >= self.critic_network.num_atoms:
+            raise ValueError(
+                f"agent.dropped_atoms={self.dropped_atoms} leaves none of the agent.num_atoms="
+                f"{self.critic_network.num_atoms} of a critic: drop fewer."
+            )
+
+    def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
+        """The mean of every critic's distribution at the actions that are evaluated, ``[K, N]``."""
+        return super().values(agent_state, params, obs).mean(axis=-1)
+
+    def pooled(self, outputs: jax.Array) -> jax.Array:
+        """The mean over all atoms of all critics, ``[K, N, M]`` to ``[N]``."""
+        return outputs.mean(axis=(0, -1))
+
+    def critic_loss(
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Quantile Huber losses of all critics to the truncated mixture of targets (eq. 10 and after)."""
+        params = agent_state.params
+        policy = self.policy(agent_state, params.policy, batch.next_obs)
+        next_actions, next_log_prob, _ = self.drawn(policy, keys)
+        next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)  # [K, N, M]
+        next_atoms = without_greatest(next_atoms, next_atoms.shape[0] * (self.dropped_atoms or 0))
+        next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]
+        targets = jax.lax.stop_gradient(batch.rewards[:, None] + batch.extras.discounts[:, None] * next_atoms)
+        atoms = self.critics(agent_state, critic_params, batch.obs, batch.actions)
+        losses = jax.vmap(quantile_huber, (0, None))(atoms, targets) / atoms.shape[-1]  # [K, N]
+        loss = (batch.extras.weights * losses).mean(axis=-1).sum()
+        errors = targets.mean(axis=-1) - atoms.mean(axis=-1)
+        return loss, PyTreeDict(critic_loss=loss, q_value=atoms.mean(), td_errors=errors)
+
+
+class TQCWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
+    """TQC: critics, actor and temperature in turn, then the slow critics follow."""
+
+    agent: TQCAgent

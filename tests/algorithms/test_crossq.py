@@ -1,0 +1,154 @@
+"""CrossQ learns what can be known in closed form; its losses, statistics and delay are the paper's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.algorithms.crossq import CrossQAgent, CrossQWorkflow
+from evorl.envs import create_env
+from evorl.networks import STATISTICS, apply_in_training, apply_network
+from evorl.ops.optimization import Optimizer
+from evorl.sample_batch import SampleBatch
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.small_workflows import BATCH_RENORM, arrays, assert_identical, small, transitions
+
+KEYS = jax.random.split(jax.random.key(5), 6)
+
+
+class TestProbes(ActorCriticProbes):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def trained(cls) -> tuple:
+        """Once it is warm, critics are trained as they are evaluated: only then are values exact."""
+        optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0, beta1=0.5)
+        renorm = {"batch_renorm": {"warmup": 500}}
+        return train_soft_actor_critic(
+            CrossQWorkflow,
+            {"network": {"torso": [renorm, 64, renorm, 64, renorm]}},
+            continuous=True,
+            tau=0.0,
+            actor_optimizer=optimizer.replace(learning_rate=1e-3),
+            critic_optimizer=optimizer,
+        )
+
+
+def _agent(**settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
+    """An agent whose running statistics have seen something, and six transitions."""
+    env = create_env("Pendulum-v1", parallel=2)
+    agent = agent_from_config(CrossQAgent, {"network": BATCH_RENORM, "temperature": 0.3, **settings}, env)
+    state, batch = agent.init(env.obs_space, env.action_space, jax.random.key(0)), transitions(env, 6)
+    seen = {}
+    for name, network, inputs in (
+        ("policy", agent.policy_network, (batch.obs,)),
+        ("critic", agent.critic_network, (batch.obs, batch.actions)),
+    ):
+        seen[name] = state.extra_state[name]
+        for _ in range(100):
+            _, seen[name] = apply_in_training(network, state.params[name], seen[name], *inputs)
+    return agent, state.replace(extra_state=state.extra_state.replace(**seen)), batch
+
+
+def test_statistics_stand_apart_from_parameters() -> None:
+    agent, state, batch = _agent()
+    assert set(state.params) == {"policy", "critic", "log_temperature"}
+    assert not [path for path in arrays(state.params) if STATISTICS in path or "mean" in path]
+    fresh = state.replace(extra_state=jax.tree.map(jnp.zeros_like, state.extra_state))
+    acted, _ = agent.evaluate_actions(state, batch, jax.random.key(0))
+    assert not np.allclose(acted, agent.evaluate_actions(fresh, batch, jax.random.key(0))[0])
+    alone, _ = agent.evaluate_actions(state, batch[:1], jax.random.key(0))
+    np.testing.assert_allclose(alone, acted[:1], rtol=1e-5)  # others in the batch do not matter
+
+
+def test_the_critics_see_both_ends_together() -> None:
+    """Against a pass over twelve rows; targets carry no gradient, and statistics are of all twelve."""
+    agent, state, batch = _agent(num_critics=3)
+    (loss, losses), gradient = jax.value_and_grad(agent.critic_loss, has_aux=True)(
+        state.params.critic, state, batch, KEYS
+    )
+    policy_params = {**state.params.policy, STATISTICS: state.extra_state.policy}
+    policy = agent.distribution(apply_network(agent.policy_network, policy_params, batch.next_obs))
+    next_actions, log_prob = policy.sample_and_log_prob(KEYS)
+    rows = (jnp.concatenate([batch.obs, batch.next_obs]), jnp.concatenate([batch.actions, next_actions]))
+
+    def q_values(params: Any) -> tuple[jax.Array, Any]:
+        return apply_in_training(agent.critic_network, params, state.extra_state.critic, *rows)
+
+    values, statistics = q_values(state.params.critic)
+    next_q = np.asarray(values[:, 6:]).min(axis=0)
+    targets = np.asarray(batch.rewards + batch.extras.discounts * (next_q - 0.3 * log_prob))
+    errors = targets - np.asarray(values[:, :6])
+    np.testing.assert_allclose(losses.td_errors, errors, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(loss, 0.5 * (batch.extras.weights * errors**2).mean(axis=1).sum(), rtol=1e-4)
+    for seen, expected in zip(jax.tree.leaves(losses.statistics), jax.tree.leaves(statistics), strict=True):
+        np.testing.assert_allclose(seen, expected, rtol=1e-5)
+    fixed = jax.grad(
+        lambda p: 0.5 * (batch.extras.weights * (targets - q_values(p)[0][:, :6]) ** 2).mean(axis=1).sum()
+    )(state.params.critic)
+    for own, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(fixed), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-2, atol=1e-4)
+
+
+def test_the_policy_learns_from_critics_at_rest() -> None:
+    agent, state, batch = _agent()
+    loss, losses = agent.actor_loss(state.params.policy, state, batch, KEYS)
+    outputs, statistics = apply_in_training(
+        agent.policy_network, state.params.policy, state.extra_state.policy, batch.obs
+    )
+    actions, log_prob = agent.distribution(outputs).sample_and_log_prob(KEYS)
+    critic = {**state.params.critic, STATISTICS: state.extra_state.critic}
+    q_values = apply_network(agent.critic_network, critic, batch.obs, actions).min(axis=0)
+    np.testing.assert_allclose(loss, (0.3 * log_prob - q_values).mean(), rtol=1e-4)
+    for seen, expected in zip(jax.tree.leaves(losses.statistics), jax.tree.leaves(statistics), strict=True):
+        np.testing.assert_allclose(seen, expected, rtol=1e-5)
+
+
+def test_the_policy_waits() -> None:
+    """Critics change at each update; policy, its statistics and the temperature at the first, fourth, ... one."""
+    workflow = small("crossq", "Pendulum-v1", learning_starts=0, updates_per_iteration=1)
+    state = workflow.init(0)
+    moved = []
+    for _ in range(5):
+        before = state.agent_state
+        _, state = workflow.step(state)
+        assert any(
+            (arrays(state.agent_state.params.critic)[k] != v).any() for k, v in arrays(before.params.critic).items()
+        )
+        own = [(x.params.policy, x.params.log_temperature, x.extra_state.policy) for x in (before, state.agent_state)]
+        same = {np.array_equal(a, b) for part in (0, 1, 2) for a, b in [(_flat(own[0][part]), _flat(own[1][part]))]}
+        assert len(same) == 1
+        moved.append(not same.pop())
+    assert moved == [True, False, False, True, False]
+    assert_identical(
+        state.agent_state.extra_state.critic["members"]["torso"]["BatchRenorm_0"]["num_batches"], np.int32([5, 5])
+    )
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def test_it_also_learns_without_batch_renormalisation() -> None:
+    workflow = small("crossq", "Pendulum-v1", agent={"network": {"torso": [8]}})
+    _, state = workflow.step(workflow.step(workflow.init(0))[1])
+    assert not jax.tree.leaves(state.agent_state.extra_state)
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "said"),
+    [
+        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* SAC and DQN act in Discrete spaces"),
+        ("Pendulum-v1", {"policy_delay": 0}, "policy_delay must be a positive whole number, got 0"),
+        ("Pendulum-v1", {"tau": 0.005}, r"tau must be a number in \[0, 0\], got 0.005"),
+        ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, "batch_renorm"),
+    ],
+)
+def test_impossible_options_are_refused(env: str, changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        small("crossq", env, **changes)

@@ -1,0 +1,105 @@
+"""DisCor learns what can be known in closed form; weights, errors and their temperatures are the paper's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.algorithms.discor import DisCorAgent, DisCorWorkflow, weights_of_mean_one
+from evorl.envs import create_env
+from evorl.ops.random import split_rows
+from evorl.sample_batch import SampleBatch
+from evorl.workflows.building import agent_from_config
+from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.small_workflows import assert_close, moved_apart, small, transitions
+
+KEYS = jax.random.split(jax.random.key(5), 6)
+ENVS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+
+
+class TestProbes(ActorCriticProbes):
+    @staticmethod
+    def train(continuous: bool) -> tuple:
+        return train_soft_actor_critic(DisCorWorkflow, {}, continuous, total_timesteps=16 * 2500)
+
+
+def test_weights_by_hand() -> None:
+    """Errors 0, ln 2 and ln 4 at temperature 1: shares 4, 2, 1 of 7; of mean 1, however large the numbers are."""
+    errors = np.log([[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]])
+    expected = [[12 / 7, 6 / 7, 3 / 7], [1.0, 1.0, 1.0]]
+    np.testing.assert_allclose(weights_of_mean_one(-jnp.asarray(errors)), expected, rtol=1e-5)
+    np.testing.assert_allclose(weights_of_mean_one(1e3 - jnp.asarray(errors)), expected, rtol=1e-3)
+
+
+def _agent(env_name: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
+    env = create_env(env_name, parallel=2)
+    agent = agent_from_config(DisCorAgent, {"network": {"torso": [8]}, **settings}, env)
+    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    return agent, moved_apart(state, "target_critic", "target_error"), transitions(env, 6)
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_doubt_comes_from_the_slow_networks_in_the_next_state(kind: str) -> None:
+    agent, state, batch = _agent(ENVS[kind])
+    policy = agent.policy(state, state.params.policy, batch.next_obs)
+    if kind == "discrete":
+        errors = agent.error_network.apply(state.params.target_error, batch.next_obs)
+        errors = (policy.probs * errors).sum(axis=-1)
+    else:
+        errors = agent.error_network.apply(state.params.target_error, batch.next_obs, policy.sample(KEYS))
+    doubt = agent.discounted_next_errors(state, batch, KEYS)
+    assert doubt.shape == (2, 6)
+    assert 0 < (np.asarray(batch.extras.discounts) == 0.0).sum() < 6  # a terminated step is in no doubt
+    np.testing.assert_allclose(doubt, batch.extras.discounts * errors, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_errors_accumulate(kind: str) -> None:
+    agent, state, batch = _agent(ENVS[kind])
+    td_errors, doubt = jnp.array([[-2.0] * 6, [1.0] * 6]), jnp.full((2, 6), 0.5)
+    loss, losses = agent.error_loss(state.params.error, state, batch, td_errors, doubt)
+    if kind == "discrete":
+        errors = np.asarray(agent.error_network.apply(state.params.error, batch.obs))[:, np.arange(6), batch.actions]
+    else:
+        errors = np.asarray(agent.error_network.apply(state.params.error, batch.obs, batch.actions))
+    expected = ((errors - np.array([[2.5], [1.5]])) ** 2).mean(axis=1).sum()
+    np.testing.assert_allclose([losses.error_loss, 2 * loss], expected, rtol=1e-5)
+    np.testing.assert_allclose(losses.errors, np.maximum(errors, 0.0).mean(axis=1), rtol=1e-5)
+
+
+def test_an_update_weighs_learns_errors_and_follows() -> None:
+    workflow = small("discor", "Pendulum-v1", tau=0.25, agent={"network": {"torso": [8]}, "error_temperature": 0.1})
+    state, batch = workflow.init(0), transitions(workflow.env, 6)
+    agent, first = workflow.agent, moved_apart(state.agent_state, "target_error")
+    given = (batch, KEYS, jnp.float32(0.0))
+    after, _, losses = workflow.update_critics(first, state.opt_state, *given)
+
+    _, error_keys = split_rows(KEYS)
+    logits = -np.asarray(agent.discounted_next_errors(first, batch, error_keys)) / 0.1
+    weights = np.exp(logits) / np.exp(logits).mean(axis=1, keepdims=True)
+    assert np.ptp(weights) > 0.1
+    errors = np.asarray(losses.td_errors)
+    np.testing.assert_allclose(
+        losses.critic_loss, (weights * np.asarray(batch.extras.weights) * errors**2).mean(axis=1).sum(), rtol=1e-4
+    )
+    predicted = agent.error_network.apply(first.params.error, batch.obs, batch.actions)
+    predicted = np.maximum(predicted, 0.0).mean(axis=1)
+    np.testing.assert_allclose(after.params.error_temperature, 0.75 * 0.1 + 0.25 * predicted, rtol=1e-4)
+    assert not np.allclose(after.params.error["params"]["members"]["head"]["bias"], 0.0)
+
+    last = workflow.with_slow_copies(after)
+    for name in ("critic", "error"):
+        slow = jax.tree.map(lambda t, x: 0.75 * t + 0.25 * x, after.params[f"target_{name}"], after.params[name])
+        assert_close(last.params[f"target_{name}"], slow, 1e-6)
+
+
+def test_networks_of_errors_may_be_deeper() -> None:
+    agent, _, _ = _agent("Pendulum-v1", error_network={"torso": [8, 4]})
+    assert [len(n.torso.layers) for n in (agent.policy_network, agent.critic_network, agent.error_network)] == [1, 1, 2]
+    with pytest.raises(ValueError, match=r"agent\.error_temperature must be a number above 0, got 0"):
+        _agent("Pendulum-v1", error_temperature=0)
