@@ -64,9 +64,11 @@ class BatchRenormalization:
 
     Attributes:
         warmup: batches during which it is plain batch normalisation.
+        momentum: share of the running statistics that stays in each batch.
     """
 
     warmup: int = 100_000
+    momentum: float = 0.99
 
 
 Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | str  # "flatten" or "layer_norm"
@@ -132,7 +134,7 @@ class Torso(nn.Module):
             elif layer == "layer_norm":
                 x = nn.LayerNorm()(x)
             elif isinstance(layer, BatchRenormalization):
-                x = BatchRenorm(warmup=layer.warmup)(x)
+                x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, Convolution):
                 x = self._activate(self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
@@ -171,7 +173,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``{batch_renorm: {warmup: 1000}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``.
+    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``.
 
     Args:
         options: as a config gives them.
@@ -234,7 +236,7 @@ def _layer(layer: Any, where: str) -> Layer:
         for name in options:
             if name not in names:
                 raise ValueError(f"{where}: {no_such(f'option of {kind}', name, names)}")
-        if names[0] not in options:
+        if names[0] not in options and dataclasses.fields(_LAYERS[kind])[0].default is dataclasses.MISSING:
             raise ValueError(f"{where}: a {kind} layer needs {names[0]!r}.")
         return _LAYERS[kind](**{name: _checked(name, value, where) for name, value in options.items()})
     if layer in _NAMES:
@@ -248,6 +250,10 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name == "border":
         if value not in ("same", "valid"):
             raise ValueError(f"{where}: border is same or valid; got {value!r}.")
+        return value
+    if name == "momentum":
+        if not isinstance(value, float) or not 0.0 <= value < 1.0:
+            raise ValueError(f"{where}: momentum must be a number from 0 to below 1, got {value!r}.")
         return value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{where}: {name} must be a positive integer, got {value!r}.")

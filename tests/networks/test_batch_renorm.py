@@ -107,6 +107,11 @@ def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
     assert not np.allclose(mean[0], mean[1])
     again = {"torso": [8, {"batch_renorm": {"warmup": 100_000}}], "activation": "relu"}
     assert build_torso(again, keeps_statistics=True) == torso
+    slow = {"torso": [8, {"batch_renorm": {"momentum": 0.75}}], "activation": "relu"}
+    slow_network = EnsembleQNetwork(build_torso(slow, keeps_statistics=True), 3)
+    _, other = apply_in_training(slow_network, params, variables[STATISTICS], X, actions)
+    (slow_mean,) = (x for path, x in jax.tree_util.tree_leaves_with_path(other) if "mean" in str(path[-1]))
+    np.testing.assert_allclose(slow_mean, 25 * mean, rtol=1e-4)
     acting = apply_network(network, {**params, STATISTICS: statistics}, X, actions)
     assert not np.allclose(acting, values)
 
