@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from evorl.cli import build_workflow, config_folder
 
 # Three seeds each: the mean evaluation return that is asked.
-ASKED = {"a2c": 475.0, "dqn": 475.0, "impala": 475.0, "ppo": 475.0, "pqn": 475.0, "reinforce": 400.0}
+ASKED = {"a2c": 475.0, "dqn": 475.0, "impala": 475.0, "ppo": 475.0, "pqn": 475.0, "reinforce": 400.0, "trpo": 475.0}
 
 
 @pytest.mark.parametrize("agent", ASKED)
