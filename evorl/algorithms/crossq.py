@@ -16,6 +16,7 @@ from evorl.agent import AgentState, preprocess
 from evorl.envs.space import Space
 from evorl.networks import STATISTICS, apply_in_training
 from evorl.ops import collectives
+from evorl.ops.optimization import when_due
 from evorl.sample_batch import SampleBatch
 from evorl.soft_actor_critic import SoftActorCriticAgent, bellman_loss
 from evorl.types import Action, Key, Observation, Params, PyTreeDict
@@ -122,13 +123,12 @@ class CrossQWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
         """One update of the policy, its statistics and the temperature, if it is due."""
         update = super().update_actor
 
-        def delayed(_: jax.Array, states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:
+        def delayed(states: tuple[AgentState, PyTreeDict]) -> tuple[AgentState, PyTreeDict]:
             agent_state, opt_state, losses = update(*states, batch, keys, progress)
             statistics = agent_state.extra_state.replace(policy=losses.pop("statistics"))
             losses = collectives.mean_over_shares(losses)
             return agent_state.replace(extra_state=statistics), opt_state.replace(actor_losses=losses)
 
-        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches.
-        is_due = (opt_state.num_updates % self.policy_delay == 0).astype(jnp.int32)
-        agent_state, opt_state = jax.lax.fori_loop(0, is_due, delayed, (agent_state, opt_state))
+        is_due = opt_state.num_updates % self.policy_delay == 0
+        agent_state, opt_state = when_due(is_due, delayed, (agent_state, opt_state))
         return agent_state, opt_state.replace(num_updates=opt_state.num_updates + 1), opt_state.actor_losses

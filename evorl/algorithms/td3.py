@@ -23,7 +23,7 @@ from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise
 from evorl.ops.losses import td_error
 from evorl.ops.normalization import init_statistics
-from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.optimization import Optimizer, gradient_step, when_due
 from evorl.ops.target_update import polyak_update
 from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch
@@ -219,13 +219,12 @@ class TD3Workflow(OffPolicyWorkflow):
         num_updates = opt_state.num_updates + 1
         agent_state = agent_state.replace(params=agent_state.params.replace(critic=critic))
         opt_state = opt_state.replace(critic=critic_opt, num_updates=num_updates)
-        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches.
-        is_due = (num_updates % self.policy_delay == 0).astype(jnp.int32)
 
-        def rest(_: jax.Array, states: tuple) -> tuple:
-            return self._delayed_update(states[0], states[1], batch, progress)
+        def rest(states: tuple[AgentState, Any]) -> tuple[AgentState, Any]:
+            return self._delayed_update(*states, batch, progress)
 
-        agent_state, opt_state = jax.lax.fori_loop(0, is_due, rest, (agent_state, opt_state))
+        is_due = num_updates % self.policy_delay == 0
+        agent_state, opt_state = when_due(is_due, rest, (agent_state, opt_state))
         return agent_state, opt_state, losses | {"actor_loss": opt_state.actor_loss}
 
     def _delayed_update(

@@ -106,6 +106,14 @@ def gradient_step(
     return params, opt_state, auxiliary
 
 
+def when_due(is_due: jax.Array, update: Callable[[Any], Any], state: Any) -> Any:
+    """``update(state)`` if a bool scalar says so, else ``state``; of one structure.
+
+    It is a loop of at most one turn: what is not due takes no time. Under ``vmap`` a ``cond`` would run both branches.
+    """
+    return jax.lax.fori_loop(0, is_due.astype(jnp.int32), lambda _, state: update(state), state)
+
+
 def standardize(values: jax.Array, weights: jax.Array | float = 1.0) -> jax.Array:
     """``values`` with mean 0 and variance 1, over the rows of all devices that share the batch.
 

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops.collectives import DATA_AXIS
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, standardize
+from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, standardize, when_due
 
 PARAMS = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 GRADIENTS = {"w": jnp.array([3.0, 4.0]), "b": jnp.array(0.0)}
@@ -60,6 +60,18 @@ def test_adam_keeps_as_much_of_past_gradients_as_told(beta1: float | None, kept:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
 
 
+def test_an_update_that_is_not_due_changes_nothing() -> None:
+    def update(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return state[0] + 1.0, state[1] * 2
+
+    state = (jnp.ones(3), jnp.int32(5))
+    due, not_due = (jax.jit(when_due, static_argnums=1)(jnp.bool_(due), update, state) for due in (True, False))
+    jax.tree.map(np.testing.assert_array_equal, due, update(state))
+    jax.tree.map(np.testing.assert_array_equal, not_due, state)
+    several = jax.vmap(lambda due: when_due(due, update, state))(jnp.array([True, False]))
+    np.testing.assert_array_equal(several[1], [10, 5])
+
+
 def test_beta1_is_for_adam() -> None:
     with pytest.raises(ValueError, match=r"beta1 is for adam and radam, and optimizer\.name is sgd: leave one"):
         Optimizer("sgd", beta1=0.5)
@@ -86,7 +98,7 @@ def test_its_numbers_are_data() -> None:
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of adam, rmsprop, sgd; got 'adm'"):
+    with pytest.raises(ValueError, match="one of adam, radam, rmsprop, sgd; got 'adm'"):
         Optimizer("adm")  # pyright: ignore[reportArgumentType]
 
 
