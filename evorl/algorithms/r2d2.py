@@ -193,6 +193,7 @@ class R2D2Workflow(OffPolicyWorkflow):
 
     ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
+    stores_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_positive(self, "sequence_length", "sequence_period")

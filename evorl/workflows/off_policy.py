@@ -63,6 +63,7 @@ class OffPolicyWorkflow(Workflow):
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     loss_names: ClassVar[tuple[str, ...]] = ()
+    stores_memory: ClassVar[bool] = False  # with each step what the agent remembered before it, as ``extras.memory``
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
@@ -133,7 +134,7 @@ class OffPolicyWorkflow(Workflow):
             rewards=env_state.reward,
             next_obs=env_state.obs,
             dones=env_state.done,
-            extras=_stored_extras(env_state.done, memory_of(env_state)),
+            extras=self._stored_extras(env_state.done, memory_of(env_state)),
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
@@ -164,7 +165,7 @@ class OffPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Store the trajectory, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        replay_state = self.replay_buffer.add(state.replay_state, _stored_part(batch))
+        replay_state = self.replay_buffer.add(state.replay_state, self._stored_part(batch))
         agent_state = state.agent_state
         if agent_state.obs_preprocessor_state is not None:
             statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
@@ -237,18 +238,15 @@ class OffPolicyWorkflow(Workflow):
     def _timesteps(self, state: State) -> jax.Array:
         return state.iterations.as_float() * self.timesteps_per_iteration
 
+    def _stored_part(self, batch: SampleBatch) -> SampleBatch:
+        return SampleBatch(
+            obs=batch.obs,
+            actions=batch.actions,
+            rewards=batch.rewards,
+            next_obs=batch.next_obs,
+            dones=batch.dones,
+            extras=self._stored_extras(batch.extras.env_extras.termination, batch.extras.get("memory")),
+        )
 
-def _stored_part(batch: SampleBatch) -> SampleBatch:
-    return SampleBatch(
-        obs=batch.obs,
-        actions=batch.actions,
-        rewards=batch.rewards,
-        next_obs=batch.next_obs,
-        dones=batch.dones,
-        extras=_stored_extras(batch.extras.env_extras.termination, batch.extras.get("memory")),
-    )
-
-
-def _stored_extras(termination: jax.Array, memory: Any) -> PyTreeDict:
-    """Beside the end of the MDP what an agent with a memory remembered before the step."""
-    return PyTreeDict(termination=termination) | ({} if memory is None else {"memory": memory})
+    def _stored_extras(self, termination: jax.Array, memory: Any) -> PyTreeDict:
+        return PyTreeDict(termination=termination) | ({"memory": memory} if self.stores_memory else {})
