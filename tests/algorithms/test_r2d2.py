@@ -47,10 +47,10 @@ class TestProbes(RecurrentActorCriticProbes):
             prioritized=True,
             learning_starts=1600.0,
             replay_capacity=16_000,
-            tau=0.02,
+            tau=0.05,
             target_update_interval=1,
             optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
-            total_timesteps=64 * 800,
+            total_timesteps=64 * 1200,
         )
 
     @pytest.fixture(scope="class")
@@ -168,7 +168,7 @@ def test_burn_in_changes_the_memory_and_learns_nothing() -> None:
 def test_stored_is_what_was_remembered_before_each_step() -> None:
     workflow = small("r2d2", learning_starts=1e9)
     state = workflow.init(0)
-    for _ in range(4):
+    for _ in range(7):
         _, state = workflow.step(state)
     num_rows, stored = int(state.replay_state.size), state.replay_state.data
     assert bool(stored.dones[: num_rows - 1].any())
