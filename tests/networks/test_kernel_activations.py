@@ -161,20 +161,20 @@ def test_every_agent_takes_them(algorithm: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_ppo_learns_with_them(kernel: str) -> None:
-    """CartPole, for a tenth of the steps in which it is solved: far better than at random, which is 22."""
+    """CartPole is nearly solved after 16 iterations."""
     workflow = PPOWorkflow.build_from_config(
         {
             "env": "CartPole-v1",
             "num_envs": 16,
             "rollout_length": 64,
-            "num_epochs": 8,
+            "num_epochs": 4,
             "num_minibatches": 4,
-            "total_timesteps": 32_768,
+            "total_timesteps": 16_384,
             "eval_interval": 0,
             "devices": 1,
-            "optimizer": {"learning_rate": 2e-3},
+            "optimizer": {"learning_rate": 3e-3},
             "agent": {"network": {"torso": [32, 32], "activation": {"name": "kaf", "kernel": kernel, "size": 10}}},
         }
     )
     state = workflow.learn()
-    assert float(workflow.evaluate(state).episode_return) > 150
+    assert float(workflow.evaluate(state).episode_return) > 300
