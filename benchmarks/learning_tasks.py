@@ -84,7 +84,7 @@ class LearningTask:
 
 BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
-
+HIDDEN_VELOCITIES = ("env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000")
 TASKS = {
     task.name: task
     for task in (
@@ -182,10 +182,18 @@ TASKS = {
         ),
         LearningTask(
             "r2d2_cartpole",
-            "R2D2, CartPole-v1 without velocities (gymnax)",
-            ("agent=r2d2", "env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            "R2D2, CartPole-v1 without its velocities (gymnax)",
+            ("agent=r2d2", *HIDDEN_VELOCITIES),
             threshold=475,
             within_timesteps=300_000,
+        ),
+        LearningTask(
+            "dqn_cartpole_without_velocities",
+            "DQN, without a memory, CartPole-v1 without its velocities (gymnax)",
+            ("agent=dqn", *HIDDEN_VELOCITIES),
+            threshold=200,
+            within_timesteps=200_000,
+            solvable=False,
         ),
         LearningTask(
             "rainbow_cartpole",
