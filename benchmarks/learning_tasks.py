@@ -167,9 +167,9 @@ TASKS = {
         LearningTask(
             "dqn_cartpole",
             "DQN, CartPole-v1 (gymnax)",
-            ("agent=dqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=25000"),
+            ("agent=dqn", "env=cartpole", "num_seeds=3", "eval_episodes=20", "eval_interval=10000"),
             threshold=475,
-            within_timesteps=200_000,
+            within_timesteps=60_000,
             published=_zoo(50_000, 500.0, 0.0),
         ),
         LearningTask(

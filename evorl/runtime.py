@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def prepare_runtime(
     # The backend may run already, as in the second job of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", wanted)
+    release_programs()
     if not compilation_cache:
         return
     folder = None if compilation_cache is True else Path(compilation_cache).expanduser()
@@ -40,6 +42,31 @@ def prepare_runtime(
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # By default only programs that took more than a second to compile are kept.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def release_programs(share: float = 0.5) -> bool:
+    """Forget all compiled programs if they take more than this share of the memory maps Linux allows a process.
+
+    On a CPU each of a program's kernels is mapped for itself, a thousand maps for a training; at the limit
+    (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs come
+    there; what is needed again is compiled again, or read from the cache.
+
+    Returns:
+        Whether they were forgotten; always ``False`` where maps are not counted so.
+    """
+    try:
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+        with Path("/proc/self/maps").open("rb") as maps:
+            num_maps = sum(1 for _ in maps)
+    except OSError:
+        return False
+    if num_maps <= share * limit:
+        return False
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    return True
 
 
 def _set_xla_flags(long_programs: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -10,6 +11,8 @@ os.environ.setdefault("MPLBACKEND", "agg")
 
 import jax
 import pytest
+
+from evorl.runtime import release_programs
 
 NUM_DEVICES = 4
 
@@ -29,3 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs() -> Iterator[None]:
+    """No process compiles so many programs that the system has no room for more."""
+    yield
+    release_programs()

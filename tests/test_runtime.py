@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evorl.runtime import _set_xla_flags, cache_folder, prepare_runtime
+from evorl.runtime import _set_xla_flags, cache_folder, prepare_runtime, release_programs
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -93,3 +93,21 @@ def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: 
         "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
     ]
     assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts memory maps as Linux does")
+def test_programs_are_forgotten_before_there_are_too_many() -> None:
+    traces = []
+
+    @jax.jit
+    def program(x: jax.Array) -> jax.Array:
+        traces.append(x)
+        return x + 1
+
+    program(1.0)
+    assert not release_programs(share=1.0)
+    program(1.0)
+    assert len(traces) == 1
+    assert release_programs(share=0.0)
+    program(1.0)
+    assert len(traces) == 2

@@ -52,7 +52,11 @@ def test_whole_floats_are_whole_numbers() -> None:
         ("ppo", {"gae_lambda": None}, "gae_lambda must be a number in .*, got null"),
         ("ppo", {"optimizer": "adam"}, "optimizer must be a mapping from settings to values, got 'adam'"),
         ("ppo", {"optimizer": {"learning_rate": -1}}, "optimizer.learning_rate must be a number of at least 0, got -1"),
-        ("ppo", {"optimizer": {"name": "adm"}}, r"optimizer.name is one of adam, rmsprop, sgd; got 'adm'\. Did you"),
+        (
+            "ppo",
+            {"optimizer": {"name": "adm"}},
+            r"is one of adam, radam, rmsprop, sgd; got 'adm'\. Did you",
+        ),
         ("ppo", {"agent": 3}, "agent must be a mapping from settings to values, got 3"),
         ("ppo", {"agent": {"network": [64]}}, r"agent.network must be a mapping .* got \[64\]"),
         ("ppo", {"agent": {"network": {"torso": 64}}}, "torso must be a list of layers"),
