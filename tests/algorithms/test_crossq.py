@@ -34,8 +34,10 @@ class TestProbes(ActorCriticProbes):
             {"network": {"torso": [renorm, 64, renorm, 64, renorm]}},
             continuous=True,
             tau=0.0,
+            policy_delay=1,
             actor_optimizer=optimizer.replace(learning_rate=1e-3),
             critic_optimizer=optimizer,
+            total_timesteps=16 * 2500,
         )
 
 
