@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 
@@ -34,8 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
 
 
-@pytest.fixture(autouse=True, scope="module")
+_tests = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """No process compiles so many programs that the system has no room for more."""
+    """No process compiles so many programs that the system has no room for more: looked after at every fifth test."""
     yield
-    release_programs()
+    if next(_tests) % 5 == 0:
+        release_programs()
