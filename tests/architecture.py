@@ -18,7 +18,7 @@ from tests.source_tree import SourceFile
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("suggestions", "types", "ops", "distributions"),
     ("sample_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
-    ("agent", "action_value", "actor_critic", "soft_actor_critic"),
+    ("agent", "action_value", "actor_critic", "policy_agent", "soft_actor_critic"),
     ("rollout",),
     ("evaluators",),
     ("workflows",),

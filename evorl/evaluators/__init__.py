@@ -1,5 +1,6 @@
 """Evaluation of agents by complete episodes."""
 
 from evorl.evaluators.evaluator import Evaluator
+from evorl.evaluators.population import PopulationEvaluator
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "PopulationEvaluator"]

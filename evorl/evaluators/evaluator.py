@@ -9,21 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.envs.env import EnvState
 from evorl.envs.wrappers.vector import VectorEnv
+from evorl.evaluators.episodes import episode_keys, play_episodes
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
-from evorl.rollout import ActionFn, block_size, env_step, with_memory
-from evorl.types import Key, PyTreeData, PyTreeNode, pytree_field
-
-
-class _Progress(PyTreeData):
-    env_state: EnvState
-    returns: jax.Array  # [B]
-    lengths: jax.Array  # [B]
-    ended: jax.Array  # [B]
-    step: jax.Array
+from evorl.rollout import ActionFn, block_size
+from evorl.types import Key, PyTreeNode, pytree_field
 
 
 class Evaluator(PyTreeNode):
@@ -102,34 +94,13 @@ def _play(
     Everything an episode draws comes from ``key`` and its own number, so neither rounds, blocks nor devices show.
     """
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
-    reset_key, action_key = jax.random.split(key)
-    fold_rows = jax.vmap(jax.random.fold_in, (None, 0))
-    env_state = with_memory(evaluator.env.reset(fold_rows(reset_key, episode_ids)), agent_state)
-    action_keys = fold_rows(action_key, episode_ids)
-    num_rows = episode_ids.shape[0]
-
-    def running(progress: _Progress) -> jax.Array:
-        return ~progress.ended.all() & (progress.step < evaluator.max_episode_steps)
-
-    def advance(progress: _Progress) -> _Progress:
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, progress.step)
-        env_state, transition = env_step(evaluator.env.step, action_fn, progress.env_state, agent_state, step_keys)
-        alive = ~progress.ended
-        weight = jnp.asarray(evaluator.discount, jnp.float32) ** progress.step
-        return _Progress(
-            env_state=env_state,
-            returns=progress.returns + jnp.where(alive, weight * transition.rewards, 0.0),
-            lengths=progress.lengths + alive,
-            ended=progress.ended | transition.dones,
-            step=progress.step + 1,
-        )
-
-    start = _Progress(
-        env_state=env_state,
-        returns=jnp.zeros(num_rows, jnp.float32),
-        lengths=jnp.zeros(num_rows, jnp.int32),
-        ended=episode_ids >= num_episodes,
-        step=jnp.zeros((), jnp.int32),
+    outcomes = play_episodes(
+        evaluator.env,
+        action_fn,
+        agent_state,
+        episode_keys(key, episode_ids),
+        episode_ids < num_episodes,
+        evaluator.max_episode_steps,
+        evaluator.discount,
     )
-    end = jax.lax.while_loop(running, advance, start)
-    return end.returns, end.lengths
+    return outcomes.returns, outcomes.lengths

@@ -44,6 +44,16 @@ def local_indices(num_rows: int) -> jax.Array:
     return local + jax.lax.axis_index(DATA_AXIS) * (num_rows // shards) if _on_mesh() else local
 
 
+def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]:
+    """The first row of this shard's share of ``num_rows``, and how many it has: as many on each.
+
+    Shares are whole multiples of ``multiple_of`` rows; those of the last shards may reach past the end, where the rows
+    count for nothing: ``gather_rows(share)[:num_rows]`` are all rows.
+    """
+    count = -(-num_rows // (num_shards() * multiple_of)) * multiple_of
+    return (jax.lax.axis_index(DATA_AXIS) * count if _on_mesh() else 0), count
+
+
 def gather_rows(tree: Tree, axis: int = 0) -> Tree:
     """Every shard's rows put together along ``axis``, in global order, on every device."""
     if not _on_mesh():

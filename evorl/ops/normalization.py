@@ -88,6 +88,50 @@ def update_statistics(
     return _merge(statistics, added, batch_mean, batch_m2)
 
 
+class ObservationSums(PyTreeData):
+    """Sums of rows that are counted one by one, each row of a batch for itself: cheap inside a loop.
+
+    Attributes:
+        count: how many were counted, float32 ``[B]``.
+        sums: of their distances from ``origin``, ``[B, *observation]``.
+        squares: of the squares of these.
+        origin: the mean known when counting began, without leading axes: it keeps the squares exact.
+    """
+
+    count: jax.Array
+    sums: Observation
+    squares: Observation
+    origin: Observation
+
+    @classmethod
+    def start(cls, statistics: RunningStatistics | None, obs: Observation) -> ObservationSums:
+        """No rows of observations ``[B, ...]`` yet."""
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), obs)
+        origin = jax.tree.map(lambda x: x[0], zeros) if statistics is None else statistics.mean
+        return cls(count=jnp.zeros(jax.tree.leaves(obs)[0].shape[0]), sums=zeros, squares=zeros, origin=origin)
+
+    def add(self, obs: Observation, mask: jax.Array) -> ObservationSums:
+        """With the observations ``[B, ...]`` of the rows where ``mask`` ``[B]`` holds."""
+
+        def counted(x: jax.Array, origin: jax.Array) -> jax.Array:
+            rows = mask.reshape(mask.shape + (1,) * (x.ndim - 1))
+            return jnp.where(rows, x.astype(jnp.float32) - origin, 0.0)
+
+        distances = jax.tree.map(counted, obs, self.origin)
+        return self.replace(
+            count=self.count + mask,
+            sums=jax.tree.map(jnp.add, self.sums, distances),
+            squares=jax.tree.map(lambda s, x: s + jnp.square(x), self.squares, distances),
+        )
+
+    def added_to(self, statistics: RunningStatistics) -> RunningStatistics:
+        """The statistics with all these rows, of every device of a mesh."""
+        total, sums, squares = sum_shards(jax.tree.map(lambda x: x.sum(axis=0), (self.count, self.sums, self.squares)))
+        mean = jax.tree.map(lambda s, origin: origin + s / jnp.maximum(total, 1.0), sums, self.origin)
+        m2 = jax.tree.map(lambda q, s: jnp.maximum(q - s * s / jnp.maximum(total, 1.0), 0.0), squares, sums)
+        return _merge(statistics, total, mean, m2)
+
+
 def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m2: Observation) -> RunningStatistics:
     total = statistics.count + added
     share = added / jnp.maximum(total, 1.0)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.types import PyTreeData, PyTreeNode
+from evorl.types import PyTreeNode
 
 
 def linear_schedule(
@@ -68,7 +68,7 @@ class Schedule(PyTreeNode):
         return polynomial_schedule(progress, self.start, self.end, 1.0 if self.kind == "linear" else self.power)
 
 
-class ExponentialScheduleSpec(PyTreeData):
+class ExponentialScheduleSpec(PyTreeNode):
     """A value multiplied by ``decay`` at each update until it reaches ``final``.
 
     Attributes:
@@ -77,9 +77,11 @@ class ExponentialScheduleSpec(PyTreeData):
         decay: the factor of one update.
     """
 
-    init: jax.Array | float
-    final: jax.Array | float
-    decay: jax.Array | float
+    init: float
+    final: float
+    decay: float
+
+    ranges: ClassVar[Mapping[str, str]] = {"decay": "(0, inf)"}
 
     def next_value(self, value: jax.Array | float) -> jax.Array:
         """The value after one more update."""

@@ -39,13 +39,12 @@ def read_workflow_config(cls: type[Workflow], config: Mapping[str, Any]) -> dict
     """The arguments of ``cls`` that a config describes. See ``Workflow.build_from_config``."""
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
     field_names = {field.name for field in dataclasses.fields(cls)} - {"eval_env", "execution"}
-    check_names(config, field_names | BUILD_KEYS | RUN_KEYS, "config key")
+    check_names(config, (field_names | BUILD_KEYS | RUN_KEYS) - set(cls.foreign_keys), "config key")
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
     own = fields_from_config(cls, settings, "")
-    num_envs = positive(config.get("num_envs", 1), "num_envs")
-    env = make_env(config["env"], num_envs, training_mode(config.get("autoreset_mode", "NORMAL")))
+    env = make_env(config["env"], *cls.training_rows(config, own))
     eval_config = as_paid_by_the_environment(config["env"])
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
@@ -120,7 +119,8 @@ def agent_from_config(cls: type[AgentClass], config: Mapping[str, Any] | None, e
 
 
 def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values for the fields of ``cls``: nested mappings become the node their field is annotated with.
+    """Values for the fields of ``cls``: nested mappings become the node their field is annotated with, or the variant
+    of it that they name, where it has a method ``variant(config, where) -> (class, config)``.
 
     Raises:
         ValueError: a value is not of the type of its field, or out of the range that the class declares.
@@ -137,6 +137,9 @@ def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: 
         elif isinstance(value, nested):
             values[name] = value
         else:
+            variant = getattr(nested, "variant", None)
+            if variant is not None:
+                nested, value = variant(checked_mapping(value, path), path)
             values[name] = node_from_config(nested, value, path)
     return values
 

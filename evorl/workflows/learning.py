@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from evorl.metrics import EpisodeStatistics
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows import execution as programs
 from evorl.workflows.compile_clock import CompileClock
+from evorl.workflows.rows import Row, RunningMeans, describe_evaluation
 
 if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
-Row = dict[str, float | int]
 
 
 class TrainingDiverged(ArithmeticError):
@@ -127,16 +127,21 @@ class LearningRun:
         self.workflow = workflow
         self.recorder = recorder
         self.checkpointer = checkpointer
-        self.steps = workflow.timesteps_per_iteration
-        self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps)
+        self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
+        self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.iterations = iterations
+        self.counted = int(progress.get("timesteps", 0))
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
         self.chunks: deque[tuple[int, PyTreeDict]] = deque()  # dispatched, not counted yet
         self.waited_since = 0.0
         self.seconds_per_iteration = math.inf
+        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps that each seed took in it
+        self.chunk_steps = 0
+        self.num_seeds = workflow.execution.num_seeds or 1
         self.saved_at: int | None = self.iterations if progress else None
+        self.saved_timesteps = self.timesteps
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
         self.eval_every = self._every(workflow.eval_interval, self.log_every)
         self.save_every = self._every(workflow.checkpoint_interval, self.log_every)
@@ -144,17 +149,18 @@ class LearningRun:
     def _every(self, interval: float, unit: int) -> int | None:
         """An interval in environment steps as a number of iterations; ``None`` for never.
 
+        Where iterations differ in steps, intervals are numbers of iterations.
         Longer ones are whole multiples of ``unit``, so that evaluations and checkpoints fall on rows of metrics.
         """
         if interval <= 0:
             return None
-        iterations = max(1, round(interval / self.steps))
+        iterations = max(1, round(interval / (self.steps or 1)))
         return iterations if iterations < unit else unit * round(iterations / unit)
 
     @property
     def timesteps(self) -> int:
         """Environment steps taken so far, for each seed."""
-        return self.iterations * self.steps
+        return self.iterations * self.steps if self.steps else self.counted
 
     @property
     def dispatched(self) -> int:
@@ -164,14 +170,14 @@ class LearningRun:
     def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
         """Run the loop; returns the last state."""
         execution = self.workflow.execution
-        total = self.last_iteration * self.steps
+        total = self.last_iteration * self.steps if self.steps else int(self.workflow.total_timesteps)
         self.recorder.start(
             RunPlan(
                 name=type(self.workflow).__name__,
                 total_timesteps=total,
                 first_timesteps=self.timesteps,
                 first_iterations=self.iterations,
-                num_seeds=execution.num_seeds or 1,
+                num_seeds=self.num_seeds,
                 num_devices=execution.num_devices,
             )
         )
@@ -184,6 +190,8 @@ class LearningRun:
             while not stopping and self._may_dispatch():
                 state = self._dispatch(state)
             self._count_chunk()
+            if not self.steps and self._is_due(self.log_every) and self.timesteps >= total:
+                self.last_iteration = self.iterations
             self._between_chunks(state)
             stopping = stopping or should_stop()
         if self.iterations < self.last_iteration:
@@ -219,6 +227,7 @@ class LearningRun:
             and not self._is_due(self.save_every, self.dispatched)
             and self.chunks[0][0] * self.seconds_per_iteration < SECONDS_PER_CHUNK
             and self.workflow.execution.num_devices == 1
+            and self.steps > 0  # where they are counted, only a row knows whether it is the last one
         )
 
     def _dispatch(self, state: State) -> State:
@@ -242,18 +251,23 @@ class LearningRun:
         num_iterations, metrics = self.chunks.popleft()
         metrics = jax.device_get(metrics)
         now = time.perf_counter()
-        self.seconds_per_iteration = max(now - self.waited_since, 1e-6) / num_iterations
+        self.chunk_seconds = max(now - self.waited_since, 1e-6)
+        self.seconds_per_iteration = self.chunk_seconds / num_iterations
         self.waited_since = now
         self.iterations += num_iterations
         rows = jax.tree.map(lambda x: x[:num_iterations], metrics)
         self._refuse_divergence(rows)
+        self.chunk_steps = self.steps * num_iterations
+        if not self.steps:
+            self.chunk_steps = round(np.sum(rows.pop("timesteps"), dtype=np.float64) / self.num_seeds)
+            self.counted += self.chunk_steps
         self.means.add(rows)
         self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
 
     @property
     def steps_per_second(self) -> float:
         """Environment steps per second of the last chunk, over all seeds."""
-        return self.steps * (self.workflow.execution.num_seeds or 1) / self.seconds_per_iteration
+        return self.chunk_steps * self.num_seeds / self.chunk_seconds
 
     def _until_due(self) -> int:
         """Iterations until the next row, evaluation, checkpoint or the end."""
@@ -301,7 +315,7 @@ class LearningRun:
             "means": self.means.to_json(),
         }
         self.checkpointer.save(state, progress, score)
-        self.saved_at = self.iterations
+        self.saved_at, self.saved_timesteps = self.iterations, self.timesteps
 
     def _refuse_broken_parameters(self, state: State) -> None:
         """A last update may break the parameters after a loss that was finite still: such a state is not kept."""
@@ -322,66 +336,12 @@ class LearningRun:
 
     def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
         kept = (
-            f"the last good checkpoint, of {self.saved_at * self.steps:,} steps, is kept"
+            f"the last good checkpoint, of {self.saved_timesteps:,} steps, is kept"
             if self.saved_at
             else "no checkpoint had been saved yet"
         )
+        where = f" ({iteration * self.steps:,} steps)" if self.steps else ""
         return TrainingDiverged(
-            f"{name} became {value} in iteration {iteration:,} ({iteration * self.steps:,} steps); {kept}. "
+            f"{name} became {value} in iteration {iteration:,}{where}; {kept}. "
             "Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
         )
-
-
-class RunningMeans:
-    """Means of metrics between two rows, summed one value after another so that the chunks' lengths do not show.
-
-    Metrics are averaged over iterations (and seeds), but for ``episodes``, whose sums become means over the episodes
-    that ended.
-    """
-
-    def __init__(self, sums: Mapping[str, Any]) -> None:
-        self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
-
-    def add(self, rows: PyTreeDict) -> None:
-        """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
-        flat = {f"train/{name}": values for name, values in rows.items() if name != "episodes"}
-        if "episodes" in rows:
-            episodes: EpisodeStatistics = rows.episodes
-            flat["episodes/count"] = episodes.count
-            flat["episodes/returns"] = episodes.return_sum
-            flat["episodes/lengths"] = episodes.length_sum
-        for name, values in flat.items():
-            values = np.asarray(values, np.float64)
-            per_iteration = values.reshape(len(values), -1)
-            per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
-            # cumsum adds one after another, so a sum taken up again after a pause is the same to the last bit.
-            self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
-        self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
-
-    def take(self) -> Row:
-        """The means since the last row, and start anew."""
-        sums, self.sums = self.sums, {}
-        iterations = sums.pop("iterations", 0.0)
-        row: Row = {
-            name: total / iterations for name, total in sums.items() if iterations and name.startswith("train/")
-        }
-        episodes = sums.get("episodes/count", 0.0)
-        row["train/episodes"] = int(episodes)
-        if episodes:
-            row["train/episode_return"] = sums["episodes/returns"] / episodes
-            row["train/episode_length"] = sums["episodes/lengths"] / episodes
-        return row
-
-    def to_json(self) -> dict[str, float]:
-        """What has been summed since the last row."""
-        return dict(self.sums)
-
-
-def describe_evaluation(metrics: PyTreeDict) -> Row:
-    """``eval/*`` columns: means over seeds, and with several seeds the return of each and their spread."""
-    row: Row = {f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()}
-    returns = np.asarray(metrics["episode_return"], np.float64)
-    if returns.ndim:
-        row["eval/episode_return_std_over_seeds"] = float(returns.std())
-        row |= {f"eval/episode_return_seed_{i}": float(value) for i, value in enumerate(returns)}
-    return row

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.envs import AutoresetMode
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
@@ -20,9 +21,10 @@ from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows import execution as programs
-from evorl.workflows.building import agent_from_config, read_workflow_config
+from evorl.workflows.building import agent_from_config, read_workflow_config, training_mode
 from evorl.workflows.execution import Execution
 from evorl.workflows.learning import Checkpointer, Recorder, run_learning
+from evorl.workflows.settings import positive
 
 
 class Workflow(PyTreeNode):
@@ -64,6 +66,8 @@ class Workflow(PyTreeNode):
         "eval_interval": "[0, inf)",
         "checkpoint_interval": "[0, inf)",
     }
+    # Config keys of other workflows that this one has no use for.
+    foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads: what has to be loaded for it.
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
     # Entries of the state with one row per environment, and the axis of those rows.
@@ -79,6 +83,14 @@ class Workflow(PyTreeNode):
         return cls(**read_workflow_config(cls, config))
 
     @classmethod
+    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
+        """How many training environments a config wants, and how their episodes follow one another.
+
+        ``fields`` are the workflow's fields that were read from the config before.
+        """
+        return positive(config.get("num_envs", 1), "num_envs"), training_mode(config.get("autoreset_mode", "NORMAL"))
+
+    @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
         """The agent described by the ``agent`` part of a config, for the spaces of ``env``.
 
@@ -92,19 +104,26 @@ class Workflow(PyTreeNode):
     @property
     @abstractmethod
     def timesteps_per_iteration(self) -> int:
-        """Environment steps that one step of the workflow takes, over all devices, for each seed."""
+        """Environment steps that one step of the workflow takes, over all devices, for each seed.
+
+        0 where they differ from step to step. Then ``timesteps`` among the metrics says how many they were, the
+        training ends with the first row of metrics that has ``total_timesteps``, and intervals are numbers of
+        iterations.
+        """
 
     @abstractmethod
     def setup(self, key: Key) -> State:
         """The first state of one seed; pure. Everything that a step changes is in it."""
 
     @abstractmethod
-    def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """Act in the environments: what was experienced, and the state after."""
+    def collect(self, state: State) -> tuple[Any, State]:
+        """Act in the environments: what was experienced (a ``SampleBatch``, or what came of episodes), and the state
+        after.
+        """
 
     @abstractmethod
-    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
-        """Learn from a batch, wherever it was collected: metrics (scalars by name), and the state after."""
+    def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
+        """Learn from what was experienced, wherever that was: metrics (scalars by name), and the state after."""
 
     def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration of one seed on this device: ``collect``, ``update``, count."""

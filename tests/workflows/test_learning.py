@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.types import PyTreeDict
 from evorl.workflows import TrainingDiverged, Workflow, execution, learning
-from evorl.workflows.learning import RunningMeans, describe_evaluation
 from tests.small_workflows import assert_identical, small
 
 
@@ -115,21 +113,3 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
     broken = small("ppo", optimizer={"learning_rate": 1e30})
     with pytest.raises(TrainingDiverged, match=r"became (nan|-?inf) in iteration \d+ \(\d+ steps\); no checkpoint"):
         broken.learn()
-
-
-def test_means_do_not_depend_on_the_length_of_chunks() -> None:
-    values = np.random.default_rng(0).normal(size=12).astype(np.float32)
-    whole, parts = RunningMeans({}), RunningMeans({})
-    whole.add(PyTreeDict(loss=values))
-    parts.add(PyTreeDict(loss=values[:5]))
-    parts = RunningMeans(parts.to_json())  # a pause
-    parts.add(PyTreeDict(loss=values[5:]))
-    assert parts.take() == whole.take()
-    assert whole.take() == {"train/episodes": 0}
-
-
-def test_evaluations_of_several_seeds() -> None:
-    row = describe_evaluation(PyTreeDict(episode_return=np.array([1.0, 3.0]), episode_length=np.array([2.0, 4.0])))
-    assert row["eval/episode_return"] == 2.0
-    assert row["eval/episode_return_std_over_seeds"] == 1.0
-    assert row["eval/episode_return_seed_1"] == 3.0

@@ -1,0 +1,61 @@
+"""The contract of evolutionary optimizers: which individuals to evaluate next, and what to make of their fitness."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
+
+
+class EvoOptimizer(PyTreeNode):
+    """Ask for individuals, evaluate them, tell their fitness, which is maximised.
+
+    A solution is a pytree of float arrays; a population is one with a leading axis P. The generation that is to be
+    evaluated next is a pure function of the state: any part of it can be asked for, anywhere and as often as wanted,
+    so that a population need not be in memory at once, nor on one device.
+
+    Attributes:
+        pop_size: number of individuals P of a generation.
+    """
+
+    pop_size: int
+
+    @classmethod
+    def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
+        """The class that a config names as ``name``, and the settings of its fields.
+
+        Raises:
+            ValueError: it names none, or one that there is not; with the nearest name.
+        """
+        from evorl.ec.optimizers.naming import named_optimizer  # it knows them all
+
+        return named_optimizer(cls, config, where)
+
+    @property
+    def group_size(self) -> int:
+        """Individuals that are best asked for together: 2 where they come in pairs."""
+        return 1
+
+    @abstractmethod
+    def init(self, solution: Params, key: Key) -> PyTreeDict:
+        """The first state: the search starts around ``solution``."""
+
+    @abstractmethod
+    def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        """The individuals ``first .. first + count - 1`` of this generation, ``[count, ...]``; by default all P.
+
+        Numbers past the last individual give further individuals, or repeat some; they are to be ignored. ``first``
+        and ``count`` are multiples of ``group_size``, or all are asked for.
+        """
+
+    @abstractmethod
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """The state of the next generation, given the fitness ``[P]`` of this one."""
+
+    @abstractmethod
+    def solution(self, state: PyTreeDict) -> Params:
+        """What to act with by now: the centre of the search, or the best individual."""

@@ -1,0 +1,162 @@
+"""The strategies of evosax (Lange 2022, https://arxiv.org/abs/2212.04180) as optimizers of this package.
+
+evosax minimises, and keeps the population outside its state: here the fitness's sign is turned, and the generation to
+be evaluated next is part of the state.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.noise import noise_rows
+from evorl.suggestions import no_such
+from evorl.types import Key, Params, PyTreeDict, pytree_field
+
+# What the parents of the first generation are worth: each of its individuals is better.
+WORST = 1e30
+_NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
+
+
+class EvosaxStrategy(EvoOptimizer):
+    """A strategy of evosax 0.3 by name.
+
+    Attributes:
+        pop_size: number of individuals P.
+        strategy: its name in evosax, such as ``CMA_ES``.
+        initial_std: standard deviation of the first samples, where the strategy has such a number (``std_init``), or
+            starts from a population.
+        num_populations: into how many parts a Stein variational strategy divides the population.
+        params: other numbers of the strategy's params by name.
+    """
+
+    pop_size: int
+    strategy: str = "CMA_ES"
+    initial_std: float = 0.1
+    num_populations: int = 4
+    params: PyTreeDict = pytree_field(default_factory=PyTreeDict)
+
+    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
+
+    def __post_init__(self) -> None:
+        if self.strategy not in strategy_names():
+            raise ValueError(no_such("strategy of evosax", self.strategy, strategy_names()))
+        if self.strategy in _NEEDS_GROUPS and self.pop_size % self.num_populations:
+            raise ValueError(
+                f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts."
+            )
+        fields = self._default_params({"x": jnp.zeros(2)}).__dataclass_fields__
+        for name in self.params:
+            if name not in fields:
+                raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
+
+    def init(self, solution: Params, key: Key) -> PyTreeDict:
+        """The search starts at ``solution``, or at individuals strewn around it."""
+        solution = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
+        algorithm, params = self._algorithm(solution), self._params(solution)
+        key, init_key, start_key = jax.random.split(key, 3)
+        if self._has_mean(algorithm):
+            inner = algorithm.init(init_key, self._means(solution), params)
+        else:
+            start = _strewn(start_key, solution, self.pop_size, self.initial_std)
+            inner = algorithm.init(init_key, start, jnp.full(self.pop_size, WORST), params)
+        return self._asked(PyTreeDict(key=key, inner=inner, like=solution), algorithm)
+
+    def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        """See ``EvoOptimizer.ask``."""
+        if count is None:
+            return state.population
+        rows = jnp.minimum(first + jnp.arange(count), self.pop_size - 1)
+        return jax.tree.map(lambda x: x[rows], state.population)
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """See ``EvoOptimizer.tell``."""
+        algorithm = self._algorithm(state.like)
+        key, tell_key = jax.random.split(state.key)
+        costs = jnp.where(jnp.isnan(fitness), WORST, -fitness)
+        inner, _ = algorithm.tell(tell_key, state.population, costs, state.inner, self._params(state.like))
+        return self._asked(state.replace(key=key, inner=inner), algorithm)
+
+    def solution(self, state: PyTreeDict) -> Params:
+        """The mean of the strategy's distribution; of one without, the best individual so far."""
+        algorithm = self._algorithm(state.like)
+        if self._has_mean(algorithm) and state.inner.mean.ndim == 1:
+            return algorithm.get_mean(state.inner)
+        _, unravel = ravel_pytree(state.like)
+        return unravel(state.inner.best_solution)
+
+    def _asked(self, state: PyTreeDict, algorithm: Any) -> PyTreeDict:
+        key, ask_key = jax.random.split(state.key)
+        population, inner = algorithm.ask(ask_key, state.inner, self._params(state.like))
+        return state | {"key": key, "inner": inner, "population": population}
+
+    def _params(self, solution: Params) -> Any:
+        params = self._default_params(solution)
+        if "std_init" in params.__dataclass_fields__:
+            params = params.replace(std_init=self.initial_std)
+        return params.replace(**self.params)
+
+    def _default_params(self, solution: Params) -> Any:
+        return self._built(solution)[1]
+
+    def _means(self, solution: Params) -> Params:
+        """Where the search starts: for strategies of several populations a mean of each."""
+        if self.strategy not in _NEEDS_GROUPS:
+            return solution
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.num_populations, *x.shape)), solution)
+
+    def _has_mean(self, algorithm: Any) -> bool:
+        return hasattr(algorithm, "get_mean")
+
+    def _algorithm(self, solution: Params) -> Any:
+        return self._built(solution)[0]
+
+    def _built(self, solution: Params) -> tuple[Any, Any]:
+        leaves, treedef = jax.tree.flatten(solution)
+        shapes = tuple(jnp.shape(leaf) for leaf in leaves)
+        return _built(self.strategy, self.pop_size, self.num_populations, treedef, shapes)
+
+
+def strategy_names() -> tuple[str, ...]:
+    """The names of evosax's strategies.
+
+    Raises:
+        ModuleNotFoundError: evosax is not installed.
+    """
+    return tuple(_evosax_algorithms().algorithms)
+
+
+@functools.lru_cache(maxsize=64)
+def _built(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
+    """An algorithm and its default params.
+
+    evosax compares its algorithms by identity: equal ones are made once, so that they share compiled programs.
+    """
+    with jax.ensure_compile_time_eval():
+        solution = jax.tree.unflatten(treedef, [jnp.zeros(shape) for shape in shapes])
+        num_numbers = sum(math.prod(shape) for shape in shapes)
+        options: dict[str, Any] = {"population_size": pop_size, "solution": solution}
+        if strategy in _NEEDS_GROUPS:
+            options |= {"population_size": pop_size // num_populations, "num_populations": num_populations}
+        if strategy == "RandomSearch":
+            options["sampling_fn"] = lambda key: jax.random.normal(key, (num_numbers,))
+        algorithm = _evosax_algorithms().algorithms[strategy](**options)
+        return algorithm, algorithm.default_params
+
+
+def _strewn(key: Key, solution: Params, pop_size: int, std: jax.Array | float) -> Params:
+    noise = noise_rows(key, solution, 0, pop_size)
+    return jax.tree.map(lambda x, rows: x + std * rows, solution, noise)
+
+
+def _evosax_algorithms() -> Any:
+    import evosax.algorithms
+
+    return evosax.algorithms

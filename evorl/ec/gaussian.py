@@ -1,0 +1,70 @@
+"""Strategies that sample around a mean: what they share, whatever they make of the fitness."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.noise import mirrored_rows, mirrored_sums, noise_rows, weighted_sums
+from evorl.types import Key, Params, PyTreeDict
+
+
+class GaussianStrategy(EvoOptimizer):
+    """Individuals are ``mean + scale * noise``, with noise that is drawn again where it is needed (``evorl.ec.noise``).
+
+    The state holds ``mean``, ``key`` and the generation's number ``generation``, int32, beside what a strategy adds.
+
+    Attributes:
+        pop_size: number of individuals P; even with mirrored sampling.
+        mirror_sampling: individuals come in pairs with opposite noise (Brockhoff et al. 2010).
+    """
+
+    pop_size: int
+    mirror_sampling: bool = True
+
+    def __post_init__(self) -> None:
+        if self.pop_size < 2 or (self.mirror_sampling and self.pop_size % 2):
+            raise ValueError(
+                f"pop_size={self.pop_size}: mirrored sampling takes pairs, so an even number of individuals, at least "
+                "2; or set mirror_sampling=false."
+            )
+
+    @property
+    def group_size(self) -> int:
+        """2 with mirrored sampling."""
+        return 2 if self.mirror_sampling else 1
+
+    @abstractmethod
+    def scale(self, state: PyTreeDict) -> jax.Array | Params:
+        """Standard deviation of the samples: a scalar, or a tree like the solution."""
+
+    def init(self, solution: Params, key: Key) -> PyTreeDict:
+        """The search starts at ``solution``."""
+        mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
+        return PyTreeDict(mean=mean, key=key, generation=jnp.zeros((), jnp.int32))
+
+    def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        """See ``EvoOptimizer.ask``."""
+        draw = mirrored_rows if self.mirror_sampling else noise_rows
+        noise = draw(self._noise_key(state), state.mean, first, self.pop_size if count is None else count)
+        scale = self._scale_tree(state)
+        return jax.tree.map(lambda mean, scale, noise: mean + scale * noise, state.mean, scale, noise)
+
+    def solution(self, state: PyTreeDict) -> Params:
+        """The mean."""
+        return state.mean
+
+    def noise_sums(self, state: PyTreeDict, *terms: tuple[jax.Array, int]) -> tuple[Params, ...]:
+        """``sum_i w_i noise_i^k`` of this generation for each term ``(w, k)``: see ``evorl.ec.noise.weighted_sums``."""
+        return (mirrored_sums if self.mirror_sampling else weighted_sums)(self._noise_key(state), state.mean, *terms)
+
+    def _noise_key(self, state: PyTreeDict) -> Key:
+        return jax.random.fold_in(state.key, state.generation)
+
+    def _scale_tree(self, state: PyTreeDict) -> Params:
+        scale = self.scale(state)
+        is_tree = jax.tree.structure(scale) == jax.tree.structure(state.mean)
+        return scale if is_tree else jax.tree.map(lambda _: scale, state.mean)

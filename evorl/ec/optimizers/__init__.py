@@ -1,0 +1,22 @@
+"""The evolutionary optimizers, and how a config names them."""
+
+from __future__ import annotations
+
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.optimizers.ars import ARS
+from evorl.ec.optimizers.cma_es import CMAES
+from evorl.ec.optimizers.open_es import OpenES
+from evorl.ec.optimizers.sep_cem import SepCEM
+from evorl.ec.optimizers.sep_cma_es import SepCMAES
+from evorl.ec.optimizers.vanilla_es import VanillaES
+
+OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
+    "ars": ARS,
+    "cma_es": CMAES,
+    "open_es": OpenES,
+    "sep_cem": SepCEM,
+    "sep_cma_es": SepCMAES,
+    "vanilla_es": VanillaES,
+}
+
+__all__ = ["ARS", "CMAES", "OPTIMIZERS", "EvoOptimizer", "OpenES", "SepCEM", "SepCMAES", "VanillaES"]

@@ -1,0 +1,66 @@
+"""Augmented random search (Mania et al. 2018, https://arxiv.org/abs/1803.07055).
+
+Random directions are tried forwards and backwards; a step is taken along those with the best outcomes, scaled by the
+spread of these. The paper's V2 normalises observations by running statistics: the workflow's ``normalize_obs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.fitness_shaping import raw_fitness
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.types import PyTreeDict
+
+
+class ARS(GaussianStrategy):
+    """Augmented random search.
+
+    Attributes:
+        pop_size: number of individuals P, two for each direction.
+        num_elites: number of best directions b that are used; ``None`` for all.
+        learning_rate: step size alpha.
+        noise_std: standard deviation nu of the samples.
+    """
+
+    pop_size: int
+    num_elites: int | None = None
+    learning_rate: float = 0.02
+    noise_std: float = 0.03
+    mirror_sampling: bool = True
+
+    ranges: ClassVar[Mapping[str, str]] = {"learning_rate": "[0, inf)", "noise_std": "(0, inf)"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        directions = self.pop_size // 2
+        if not self.mirror_sampling:
+            raise ValueError("ARS tries each direction forwards and backwards: leave mirror_sampling=true.")
+        if not 1 <= self._num_elites <= directions:
+            raise ValueError(
+                f"num_elites={self.num_elites} of {directions} directions (pop_size={self.pop_size}): choose from 1 "
+                f"to {directions}."
+            )
+
+    @property
+    def _num_elites(self) -> int:
+        return self.pop_size // 2 if self.num_elites is None else self.num_elites
+
+    def scale(self, state: PyTreeDict) -> jax.Array:
+        """``noise_std``."""
+        return jnp.asarray(self.noise_std, jnp.float32)
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """``mean += alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the b best directions (algorithm 2)."""
+        fitness = raw_fitness(fitness).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
+        order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
+        spread = fitness[order].std() + 1e-8
+        chosen = jnp.zeros(fitness.shape[0]).at[order].set(1.0)
+        weights = (chosen[:, None] * fitness / (self._num_elites * spread)).reshape(-1)
+        (step,) = self.noise_sums(state, (weights, 1))
+        mean = jax.tree.map(lambda mean, step: mean + self.learning_rate * step, state.mean, step)
+        return state.replace(mean=mean, generation=state.generation + 1)

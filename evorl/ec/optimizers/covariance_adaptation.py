@@ -1,0 +1,176 @@
+"""What covariance matrix adaptation has in common, whether the matrix is full or diagonal (Hansen 2016,
+https://arxiv.org/abs/1604.00772; equation numbers are his).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.fitness_shaping import weights_by_rank
+from evorl.ec.optimizers.elites import checked_elites
+from evorl.types import Key, Params, PyTreeDict
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptationConstants:
+    """The default strategy parameters (table 1) for n parameters, by population.
+
+    Attributes:
+        weights: of individuals, best first, ``[P]``: the positive ones add up to 1, the others are negative or 0.
+        mu_eff: variance-effective number of the best.
+        c_sigma: learning rate of the path for the step size.
+        damping: of the step size.
+        c_c: learning rate of the path for the covariance.
+        c_1: learning rate of the rank-one update.
+        c_mu: learning rate of the rank-mu update.
+        chi_n: expected length of a standard normal vector.
+    """
+
+    weights: np.ndarray
+    mu_eff: float
+    c_sigma: float
+    damping: float
+    c_c: float
+    c_1: float
+    c_mu: float
+    chi_n: float
+
+    @classmethod
+    def default(cls, n: int, pop_size: int, num_elites: int, diagonal: bool) -> AdaptationConstants:
+        """Eq. 49 to 58; a diagonal matrix has fewer numbers to learn and no negative weights, and is learned
+        ``(n + 2) / 3`` times faster (Ros & Hansen 2008, section 3).
+        """
+        raw = math.log((pop_size + 1) / 2) - np.log(np.arange(1, pop_size + 1))
+        if num_elites != pop_size // 2:
+            raw = math.log(num_elites + 0.5) - np.log(np.arange(1, pop_size + 1))
+        best, rest = np.where(raw > 0, raw, 0.0), np.where(raw < 0, raw, 0.0)
+        mu_eff = best.sum() ** 2 / (best**2).sum()
+        c_sigma = (mu_eff + 2) / (n + mu_eff + 5)
+        c_1 = 2 / ((n + 1.3) ** 2 + mu_eff)
+        c_mu = min(1 - c_1, 2 * (0.25 + mu_eff + 1 / mu_eff - 2) / ((n + 2) ** 2 + mu_eff))
+        if diagonal:
+            c_1 = min(1.0, c_1 * (n + 2) / 3)
+            c_mu = min(1 - c_1, c_mu * (n + 2) / 3)
+        weights = best / best.sum()
+        if not diagonal and rest.any():
+            rest_eff = rest.sum() ** 2 / (rest**2).sum()
+            bounds = (1 + c_1 / c_mu, 1 + 2 * rest_eff / (mu_eff + 2), (1 - c_1 - c_mu) / (n * c_mu))
+            weights = weights + min(bounds) * rest / -rest.sum()
+        return cls(
+            weights=weights.astype(np.float32),
+            mu_eff=float(mu_eff),
+            c_sigma=float(c_sigma),
+            damping=float(1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + c_sigma),
+            c_c=float((4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)),
+            c_1=float(c_1),
+            c_mu=float(c_mu),
+            chi_n=math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2)),
+        )
+
+
+class CovarianceAdaptation(EvoOptimizer):
+    """Samples around a mean whose step size and covariance are learned from the steps that succeeded.
+
+    Attributes:
+        pop_size: number of individuals P, at least 4.
+        num_elites: number of the best that are recombined; ``None`` for half of them.
+        initial_std: standard deviation of the first samples.
+    """
+
+    pop_size: int
+    num_elites: int | None = None
+    initial_std: float = 0.1
+
+    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
+    diagonal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.pop_size < 4:
+            raise ValueError(f"pop_size={self.pop_size} is too few to learn a covariance from: take at least 4.")
+        checked_elites(self.num_elites, self.pop_size)
+
+    def constants(self, n: int) -> AdaptationConstants:
+        """The strategy parameters for n parameters."""
+        num_elites = checked_elites(self.num_elites, self.pop_size)
+        return AdaptationConstants.default(n, self.pop_size, num_elites, self.diagonal)
+
+    @abstractmethod
+    def initial_covariance(self, n: int) -> PyTreeDict:
+        """What the state keeps of the covariance: at first it is 1."""
+
+    @abstractmethod
+    def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
+        """Samples ``[count, n]`` of mean 0 and the state's covariance."""
+
+    @abstractmethod
+    def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of this generation's samples with weights ``[P]``: the mean step of those with positive weights ``[n]``; the
+        same whitened ``[n]``; and the weighted sum of squares, diagonal ``[n]`` or full ``[n, n]``.
+        """
+
+    @abstractmethod
+    def adapted(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
+        """The state with the covariance ``old_share C + c_1 path path^T + new`` (eq. 47)."""
+
+    def init(self, solution: Params, key: Key) -> PyTreeDict:
+        """The search starts at ``solution``."""
+        mean, _ = ravel_pytree(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution))
+        state = PyTreeDict(
+            mean=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution),
+            key=key,
+            generation=jnp.zeros((), jnp.int32),
+            sigma=jnp.asarray(self.initial_std, jnp.float32),
+            sigma_path=jnp.zeros(mean.shape),
+            covariance_path=jnp.zeros(mean.shape),
+        )
+        return state | self.initial_covariance(mean.shape[0])
+
+    def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
+        """See ``EvoOptimizer.ask``."""
+        mean, unravel = ravel_pytree(state.mean)
+        steps = self.steps(state, first, self.pop_size if count is None else count)
+        return jax.vmap(unravel)(mean + state.sigma * steps)
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """Mean, paths, step size and covariance after this generation (eq. 42 to 47)."""
+        mean, unravel = ravel_pytree(state.mean)
+        n = mean.shape[0]
+        c = self.constants(n)
+        step, whitened, rank_mu = self.recombined(state, weights_by_rank(fitness, jnp.asarray(c.weights)))
+        generation = state.generation + 1
+        sigma_path = (1 - c.c_sigma) * state.sigma_path + math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * whitened
+        length = jnp.linalg.norm(sigma_path)
+        # The covariance's path stalls while the other one is long: the step size is about to grow (page 29).
+        expected = jnp.sqrt(1 - (1 - c.c_sigma) ** (2.0 * generation))
+        follows = (length / expected < (1.4 + 2 / (n + 1)) * c.chi_n).astype(jnp.float32)
+        covariance_path = (1 - c.c_c) * state.covariance_path
+        covariance_path += follows * math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff) * step
+        old_share = 1 - c.c_1 - c.c_mu * float(c.weights.sum()) + (1 - follows) * c.c_1 * c.c_c * (2 - c.c_c)
+        state = self.adapted(state, old_share, c.c_1, covariance_path, c.c_mu * rank_mu)
+        return state.replace(
+            mean=unravel(mean + state.sigma * step),
+            sigma=state.sigma * jnp.exp(jnp.minimum(1.0, c.c_sigma / c.damping * (length / c.chi_n - 1))),
+            sigma_path=sigma_path,
+            covariance_path=covariance_path,
+            generation=generation,
+        )
+
+    def solution(self, state: PyTreeDict) -> Params:
+        """The mean."""
+        return state.mean
+
+    def noise_key(self, state: PyTreeDict) -> Key:
+        """The key of this generation's samples."""
+        return jax.random.fold_in(state.key, state.generation)

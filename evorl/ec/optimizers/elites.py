@@ -1,0 +1,15 @@
+"""How many of a population are the best."""
+
+from __future__ import annotations
+
+
+def checked_elites(num_elites: int | None, pop_size: int) -> int:
+    """``num_elites``, or half of the population for ``None``.
+
+    Raises:
+        ValueError: there are not so many, or none.
+    """
+    num_elites = max(1, pop_size // 2) if num_elites is None else num_elites
+    if not 1 <= num_elites <= pop_size:
+        raise ValueError(f"num_elites={num_elites} of a population of {pop_size}: choose from 1 to {pop_size}.")
+    return num_elites

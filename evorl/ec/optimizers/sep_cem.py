@@ -1,0 +1,66 @@
+"""The cross-entropy method with a diagonal covariance, as in CEM-RL (Pourchot & Sigaud 2019,
+https://arxiv.org/abs/1810.01222, section 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.optimizers.elites import checked_elites
+from evorl.ops.schedules import ExponentialScheduleSpec
+from evorl.types import Key, Params, PyTreeDict
+
+
+class SepCEM(GaussianStrategy):
+    """Mean and variances go to those of the best; a vanishing variance is added so that the search does not stop early.
+
+    Attributes:
+        pop_size: number of individuals P.
+        num_elites: number of the best; ``None`` for half of them.
+        elite_weights: ``log`` (the better count more) or ``equal``.
+        initial_std: standard deviation of the first samples.
+        extra_variance: what is added to the variances, by generation.
+        mirror_sampling: individuals come in pairs with opposite noise.
+    """
+
+    pop_size: int
+    num_elites: int | None = None
+    elite_weights: Literal["log", "equal"] = "log"
+    initial_std: float = 0.1
+    extra_variance: ExponentialScheduleSpec = ExponentialScheduleSpec(init=1e-2, final=1e-5, decay=0.95)
+    mirror_sampling: bool = True
+
+    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_elites(self.num_elites, self.pop_size)
+
+    def init(self, solution: Params, key: Key) -> PyTreeDict:
+        """The search starts at ``solution``."""
+        state = super().init(solution, key)
+        return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2), state.mean)}
+
+    def scale(self, state: PyTreeDict) -> Params:
+        """Standard deviations by parameter, those that are added included."""
+        extra = self.extra_variance.value_at(state.generation)
+        return jax.tree.map(lambda variance: jnp.sqrt(variance + extra), state.variance)
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """Mean and variances of the best; the variances are taken around the old mean (their eq. 2)."""
+        num_elites = checked_elites(self.num_elites, self.pop_size)
+        best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)
+        weights = weights_by_rank(fitness, best)
+        step, square = self.noise_sums(state, (weights, 1), (weights, 2))
+        scale = self.scale(state)
+        return state.replace(
+            mean=jax.tree.map(lambda mean, scale, step: mean + scale * step, state.mean, scale, step),
+            variance=jax.tree.map(lambda scale, square: jnp.square(scale) * square, scale, square),
+            generation=state.generation + 1,
+        )

@@ -1,0 +1,37 @@
+"""CMA-ES with a diagonal covariance (Ros & Hansen 2008): time and memory grow with the parameters, not their square."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.noise import noise_rows, weighted_sums
+from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation
+from evorl.types import PyTreeDict
+
+
+class SepCMAES(CovarianceAdaptation):
+    """Covariance matrix adaptation of the variances alone; fields as in ``CovarianceAdaptation``."""
+
+    diagonal: ClassVar[bool] = True
+
+    def initial_covariance(self, n: int) -> PyTreeDict:
+        """``variance``, ``[n]``."""
+        return PyTreeDict(variance=jnp.ones(n))
+
+    def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
+        """See ``CovarianceAdaptation``."""
+        return jnp.sqrt(state.variance) * noise_rows(self.noise_key(state), state.variance, first, count)
+
+    def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """See ``CovarianceAdaptation``; there are no negative weights."""
+        noise, square = weighted_sums(self.noise_key(state), state.variance, (weights, 1), (weights, 2))
+        return jnp.sqrt(state.variance) * noise, noise, state.variance * square
+
+    def adapted(
+        self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
+    ) -> PyTreeDict:
+        """See ``CovarianceAdaptation``."""
+        return state.replace(variance=old_share * state.variance + c_1 * jnp.square(path) + new)

@@ -1,0 +1,46 @@
+"""The plain evolution strategy with weighted recombination, ``(mu/mu_w, lambda)`` (Beyer & Schwefel 2002; Hansen 2016).
+
+The mean moves to the weighted mean of the best; the spread follows a schedule.
+"""
+
+from __future__ import annotations
+
+import jax
+
+from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.optimizers.elites import checked_elites
+from evorl.ops.schedules import ExponentialScheduleSpec
+from evorl.types import PyTreeDict
+
+
+class VanillaES(GaussianStrategy):
+    """The strategy.
+
+    Attributes:
+        pop_size: number of individuals P.
+        num_elites: number of the best that are recombined; ``None`` for half of them.
+        noise_std_schedule: standard deviation of the samples, by generation.
+        mirror_sampling: individuals come in pairs with opposite noise.
+    """
+
+    pop_size: int
+    num_elites: int | None = None
+    noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.1, final=0.01, decay=0.99)
+    mirror_sampling: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_elites(self.num_elites, self.pop_size)
+
+    def scale(self, state: PyTreeDict) -> jax.Array:
+        """The noise's standard deviation in this generation."""
+        return self.noise_std_schedule.value_at(state.generation)
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """The mean goes to the weighted mean of the best."""
+        best = log_rank_weights(checked_elites(self.num_elites, self.pop_size))
+        (step,) = self.noise_sums(state, (weights_by_rank(fitness, best), 1))
+        std = self.scale(state)
+        mean = jax.tree.map(lambda mean, step: mean + std * step, state.mean, step)
+        return state.replace(mean=mean, generation=state.generation + 1)

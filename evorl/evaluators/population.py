@@ -1,0 +1,127 @@
+"""Evaluation of populations: individuals x episodes as one axis around ``env.step``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import Agent, AgentState
+from evorl.envs.wrappers.vector import VectorEnv
+from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episodes
+from evorl.ops import collectives
+from evorl.ops.random import as_typed_key
+from evorl.ops.trees import flatten_leading_axes, split_leading_axis
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Params, PolicyExtras, PyTreeNode, pytree_field
+
+
+class PopulationEvaluator(PyTreeNode):
+    """Plays complete episodes with every individual of a population of policies.
+
+    Individuals are asked for in parts, so that a population need not be in memory at once; the devices of a mesh share
+    them out. Neither parts nor devices show in the results.
+
+    Attributes:
+        env: a vector environment; how many rows it says it has does not matter.
+        num_episodes: episodes E of each individual.
+        max_episode_steps: an episode still running then is counted as it stands.
+        discount: the weight of the reward at step t is ``discount ** t``.
+        chunk: so many individuals at a time; ``None`` for all.
+        common_random_numbers: episode e starts and goes on with the same random numbers for every individual, so that
+            differences are those of the individuals.
+        env_fields: entries of ``info`` to add up, see ``play_episodes``.
+        observe: whether to add up the observations.
+    """
+
+    env: VectorEnv = pytree_field(static=True)
+    num_episodes: int = 1
+    max_episode_steps: int = 1000
+    discount: float = 1.0
+    chunk: int | None = None
+    common_random_numbers: bool = False
+    env_fields: tuple[str, ...] = ()
+    observe: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_episodes", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}.")
+
+    def evaluate(
+        self,
+        agent: Agent,
+        agent_state: AgentState,
+        ask: Callable[[jax.Array | int, int], Params],
+        pop_size: int,
+        key: Key,
+        group_size: int = 1,
+    ) -> EpisodeOutcomes:
+        """Outcomes with leading axes ``[P, E]``, on every device; ``observed`` stays each device's own, ``[rows]``.
+
+        Args:
+            agent: how policies act.
+            agent_state: all but the policies: it is the same for every individual.
+            ask: ``ask(first, count)`` gives policies ``[count, ...]``, as ``EvoOptimizer.ask`` does.
+            pop_size: number of individuals P.
+            key: of all episodes.
+            group_size: how many individuals are best asked for together.
+        """
+        first, count = collectives.share_of(pop_size, group_size)
+        chunk = min(count, -(-(self.chunk or count) // group_size) * group_size)
+        num_chunks = -(-count // chunk)
+        key = as_typed_key(key)
+
+        def play_chunk(number: jax.Array | int) -> EpisodeOutcomes:
+            start = first + number * chunk
+            individual = jnp.repeat(start + jnp.arange(chunk), self.num_episodes)  # [chunk * E]
+            episode = jnp.tile(jnp.arange(self.num_episodes), chunk)
+            inside = (individual < pop_size) & (individual < first + count)
+            number_of_draws = episode if self.common_random_numbers else individual * self.num_episodes + episode
+            return play_episodes(
+                self.env,
+                policies_act(agent, ask(start, chunk), self.num_episodes),
+                agent_state,
+                episode_keys(key, number_of_draws),
+                inside,
+                self.max_episode_steps,
+                self.discount,
+                self.env_fields,
+                self.observe,
+            )
+
+        if num_chunks == 1:
+            outcomes = play_chunk(0)
+        else:
+            outcomes = jax.lax.map(play_chunk, jnp.arange(num_chunks))
+            origin = None if outcomes.observed is None else jax.tree.map(lambda x: x[0], outcomes.observed.origin)
+            outcomes = flatten_leading_axes(outcomes)
+            if outcomes.observed is not None:
+                outcomes = outcomes.replace(observed=outcomes.observed.replace(origin=origin))
+        rows = outcomes.replace(observed=None)
+        rows = jax.tree.map(lambda x: x[: count * self.num_episodes], rows)
+        rows = jax.tree.map(lambda x: x[: pop_size * self.num_episodes], collectives.gather_rows(rows))
+        return split_leading_axis(rows, pop_size, self.num_episodes).replace(observed=outcomes.observed)
+
+
+def policies_act(agent: Agent, policies: Params, num_rows: int) -> Callable[..., tuple[Action, PolicyExtras]]:
+    """An action function in which policy p of ``policies`` ``[P, ...]`` acts for the p-th ``num_rows`` rows of a batch.
+
+    Agents act as they do in evaluations. Their policy is ``agent_state.params.policy``.
+    """
+
+    def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
+        def one_policy(policy: Params, rows: SampleBatch, row_keys: Key) -> tuple[Action, PolicyExtras]:
+            return agent.evaluate_actions(with_policy(agent_state, policy), rows, row_keys)
+
+        rows = split_leading_axis((sample_batch, keys), -1, num_rows)
+        return flatten_leading_axes(jax.vmap(one_policy)(policies, *rows))
+
+    return act
+
+
+def with_policy(agent_state: AgentState, policy: Params) -> AgentState:
+    """The state of an agent that acts by another policy."""
+    return agent_state.replace(params=agent_state.params.replace(policy=policy))
