@@ -49,14 +49,15 @@ def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
         print(json.dumps(reading), file=answers, flush=True)
 
 
-def timed(steps: int, run: Callable[[], None]) -> dict[str, Any]:
-    """A reading of ``run``, which takes so many environment steps.
+def timed(steps: int | None, run: Callable[[], int | None]) -> dict[str, Any]:
+    """A reading of ``run``, which takes so many environment steps; ``None`` if it is ``run`` that counts them.
 
     Steps per second are what counts; steps per second of processor time, of all threads together, depend less on what
     else the machine does.
     """
     start, cpu_start = time.perf_counter(), time.process_time()
-    run()
+    counted = run()
+    steps = counted or 0 if steps is None else steps
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     return {
         "steps": steps,

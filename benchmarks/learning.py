@@ -23,6 +23,7 @@ class EvaluationCurve:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.points: list[dict[str, Any]] = []
+        self.timesteps = 0  # of each seed, at the last sign of life
         self._clock, self._start = clock, clock()
 
     @property
@@ -43,7 +44,8 @@ class EvaluationCurve:
         self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
-        """Nothing to do."""
+        """Remember how far the training is."""
+        self.timesteps = timesteps
 
     def message(self, text: str) -> None:
         """Nothing to do."""
@@ -98,7 +100,7 @@ def train(task: LearningTask, total_timesteps: int | None = None) -> dict[str, A
         "num_devices": workflow.execution.num_devices,
         **judge(task, curve.points),
         "curve": curve.points,
-        "timesteps": int(state.iterations) * workflow.timesteps_per_iteration,
+        "timesteps": int(state.iterations) * workflow.timesteps_per_iteration or curve.timesteps,
         "seconds": curve.seconds,
         "versions": versions(*PACKAGES),
     }

@@ -16,7 +16,7 @@ from benchmarks.learning_tasks import TASKS, LearningTask
 from benchmarks.markdown import provenance, show_versions, table, verdict
 
 _PLACE = re.compile(r"(<!-- learning -->\n).*?(<!-- end of learning -->)", re.DOTALL)
-_SETTINGS = re.compile(r"<!-- settings: configs/agent/(\w+)\.yaml -->")
+_SETTINGS = re.compile(r"<!-- settings: configs/agent/([\w/]+)\.yaml -->")
 
 MOST_STEPS = 1.5  # what is asked: ours to theirs
 

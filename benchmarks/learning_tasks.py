@@ -82,6 +82,7 @@ class LearningTask:
         return self.within_timesteps is None or timesteps <= self.within_timesteps
 
 
+EVOLUTION = ("env=cartpole", "num_seeds=3", "eval_episodes=20", "total_timesteps=3000000")
 BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 HIDDEN_VELOCITIES = ("env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000")
@@ -284,6 +285,34 @@ TASKS = {
             ("agent=fast_td3", "env=pendulum", "num_seeds=3", "eval_episodes=20", "eval_interval=16000"),
             threshold=-200,
             within_timesteps=96_000,
+        ),
+        LearningTask(
+            "openes_cartpole",
+            "OpenES, CartPole-v1 (gymnax)",
+            ("agent=ec/openes", *EVOLUTION),
+            threshold=475,
+            within_timesteps=3_000_000,
+        ),
+        LearningTask(
+            "ars_cartpole",
+            "ARS, linear policy, CartPole-v1 (gymnax)",
+            ("agent=ec/ars", *EVOLUTION),
+            threshold=475,
+            within_timesteps=3_000_000,
+        ),
+        LearningTask(
+            "cma_es_cartpole",
+            "CMA-ES, CartPole-v1 (gymnax)",
+            ("agent=ec/cma_es", *EVOLUTION),
+            threshold=475,
+            within_timesteps=3_000_000,
+        ),
+        LearningTask(
+            "sep_cem_cartpole",
+            "CEM, CartPole-v1 (gymnax)",
+            ("agent=ec/sep_cem", *EVOLUTION),
+            threshold=475,
+            within_timesteps=3_000_000,
         ),
         LearningTask(
             "dqn_breakout",

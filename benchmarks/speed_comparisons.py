@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.comparison import Bar, Comparison, Side, ratio
+from benchmarks.evolution_comparisons import EVOLUTION_COMPARISONS
 from benchmarks.process_comparisons import PROCESS_COMPARISONS
 
 PPO = "evorl.algorithms.ppo.PPOWorkflow"
@@ -348,6 +349,7 @@ COMPARISONS = {
         _autoreset(4, 8_192),
         _recorders(),
         _replay_add(),
+        *EVOLUTION_COMPARISONS,
         *PROCESS_COMPARISONS,
     )
 }

@@ -29,7 +29,7 @@ class Training:
         self.workflow = build_workflow(OmegaConf.create(self.config))
         self.steps = settings["steps"]
         self.state = self.workflow.init(0)
-        self.iterations = 0
+        self.iterations = self.timesteps = 0
         self.learn(settings["warmup_steps"])
 
     def learn(self, steps: int) -> Reading:
@@ -38,19 +38,23 @@ class Training:
         from evorl.run_folder import RunFolder
 
         per_iteration = self.workflow.timesteps_per_iteration
-        first, self.iterations = self.iterations, self.iterations + max(1, steps // per_iteration)
-        workflow = self.workflow.replace(total_timesteps=float(self.iterations * per_iteration))
+        first, before = self.iterations, self.timesteps
+        self.timesteps += max(1, steps // per_iteration) * per_iteration if per_iteration else steps
+        workflow = self.workflow.replace(total_timesteps=float(self.timesteps))
         with contextlib.ExitStack() as stack:
             screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(screen))
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             recorder = make_recorder(RunFolder.create(folder, self.config), live=False) if self.recording else None
-            total = (self.iterations - first) * per_iteration * (workflow.execution.num_seeds or 1)
+            progress = {"iterations": first, "timesteps": before}
 
-            def go_on() -> None:
-                self.state = workflow.learn(self.state, recorder=recorder, progress={"iterations": first})
+            def go_on() -> int:
+                self.state = workflow.learn(self.state, recorder=recorder, progress=progress)
+                self.iterations = int(self.state.iterations)
+                self.timesteps = self.iterations * per_iteration or int(self.state.timesteps)
+                return (self.timesteps - before) * (workflow.execution.num_seeds or 1)
 
-            reading = timed(total, go_on)
+            reading = timed(None, go_on)
             closing = time.perf_counter()
             if recorder is not None:
                 recorder.close()

@@ -16,6 +16,7 @@ from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows
 from evorl.ops.schedules import linear_schedule
+from evorl.ops.threefry import unrolled
 from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers import PrioritizedReplayBuffer, ReplayState, UniformReplayBuffer, take_n_step
 from evorl.rollout import memory_of, rollout, with_memory
@@ -215,7 +216,7 @@ class OffPolicyWorkflow(Workflow):
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
-            row_keys = jax.random.split(jax.random.fold_in(learn_key, i), self.batch_size)
+            row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, i)), self.batch_size)
             share = collectives.minibatch_share((jax.tree.map(lambda x: x[i], batches), row_keys))
             agent_state, opt_state, metrics = self.learn_from(agent_state, opt_state, *share, progress)
             td_errors = metrics.pop("td_errors")

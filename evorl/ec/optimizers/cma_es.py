@@ -1,4 +1,9 @@
-"""Covariance matrix adaptation evolution strategy (Hansen 2016, https://arxiv.org/abs/1604.00772)."""
+"""Covariance matrix adaptation evolution strategy (Hansen 2016, https://arxiv.org/abs/1604.00772).
+
+The covariance is kept as a factor ``A A^T`` that is learned itself, as in the Cholesky-CMA-ES (Suttorp et al. 2009) and
+the matrix adaptation of Beyer & Sendhoff (2017): no matrix is decomposed, only products are taken, which run on any
+device and side by side for many seeds.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +16,25 @@ from evorl.ops import collectives
 from evorl.ops.optimization import when_due
 from evorl.types import PyTreeDict
 
+MAX_ROUNDS = 40  # of the square root; it takes 2 to 8
+
 
 class CMAES(CovarianceAdaptation):
     """CMA-ES with the rank-one update and the rank-mu update of positive and negative weights.
 
-    The matrix is decomposed every few generations only: the more parameters, the slower it changes (page 37). Fields as
-    in ``CovarianceAdaptation``.
+    The factor changes every few generations only: the more parameters, the slower it is learned (page 37). Fields as in
+    ``CovarianceAdaptation``.
     """
 
     def initial_covariance(self, n: int) -> PyTreeDict:
-        """``covariance``, and its decomposition: ``axes`` ``[n, n]``, one in each column, and their ``lengths``."""
-        return PyTreeDict(covariance=jnp.eye(n), axes=jnp.eye(n), lengths=jnp.ones(n))
+        """``factor`` A and its ``inverse``, ``[n, n]``; ``change``, the covariance as seen through the factor: it is
+        ``A change A^T``.
+        """
+        return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
         """See ``CovarianceAdaptation``."""
-        return self._noise(state, first, count) * state.lengths @ state.axes.T
+        return self._noise(state, first, count) @ state.factor.T
 
     def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See ``CovarianceAdaptation``; the devices of a mesh share the samples out."""
@@ -33,31 +42,57 @@ class CMAES(CovarianceAdaptation):
         noise = self._noise(state, first, count)
         weights = jnp.pad(weights, (0, collectives.num_shards() * count - self.pop_size))
         weights = jax.lax.dynamic_slice_in_dim(weights, first, count)
-        mean_noise = jnp.maximum(weights, 0.0) @ noise
         # Steps with negative weights count as if they all had the expected length (eq. 46).
-        n = noise.shape[1]
-        factors = jnp.where(weights < 0, weights * n / jnp.sum(jnp.square(noise), axis=1), weights)
-        square = (noise * factors[:, None]).T @ noise
-        mean_noise, square = collectives.sum_shards((mean_noise, square))
-        axes = state.axes * state.lengths
-        return axes @ mean_noise, state.axes @ mean_noise, axes @ square @ axes.T
+        factors = jnp.where(weights < 0, weights * noise.shape[1] / jnp.sum(jnp.square(noise), axis=1), weights)
+        sums = jnp.maximum(weights, 0.0) @ noise, (noise * factors[:, None]).T @ noise
+        mean_noise, square = collectives.sum_shards(sums)
+        return state.factor @ mean_noise, mean_noise, square
 
     def adapted(
         self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """See ``CovarianceAdaptation``; and the decomposition, when it is due."""
-        covariance = old_share * state.covariance + c_1 * jnp.outer(path, path) + new
+        """See ``CovarianceAdaptation``; the factor takes the change in when it is due."""
+        seen = state.inverse @ path
+        state = state.replace(change=old_share * state.change + c_1 * jnp.outer(seen, seen) + new)
         n = path.shape[0]
         constants = self.constants(n)
         interval = max(1, int(1 / (10 * n * (constants.c_1 + constants.c_mu))))
-        state = state.replace(covariance=0.5 * (covariance + covariance.T))
-        return when_due((state.generation + 1) % interval == 0, _decomposed, state)
+        return when_due((state.generation + 1) % interval == 0, _taken_in, state)
 
     def _noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        return noise_rows(self.noise_key(state), state.lengths, first, count)
+        return noise_rows(self.noise_key(state), state.covariance_path, first, count)
 
 
-def _decomposed(state: PyTreeDict) -> PyTreeDict:
-    values, axes = jnp.linalg.eigh(state.covariance)
-    # Rounding may leave values that are not positive.
-    return state.replace(axes=axes, lengths=jnp.sqrt(jnp.maximum(values, 1e-7 * values[-1])))
+def _taken_in(state: PyTreeDict) -> PyTreeDict:
+    """The state with the change in the factor: ``A sqrt(change)``."""
+    root, inverse_root = square_roots(0.5 * (state.change + state.change.T))
+    factor = state.factor @ root
+    inverse = inverse_root @ state.inverse
+    # One step of Newton's iteration keeps rounding from taking the two apart.
+    inverse = 2.0 * inverse - inverse @ (factor @ inverse)
+    return state.replace(factor=factor, inverse=inverse, change=jnp.eye(factor.shape[0]))
+
+
+def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The positive square root of a symmetric, positive definite matrix ``[n, n]``, and its inverse.
+
+    By the coupled Newton-Schulz iteration (Higham 2008, eq. 6.35), in products only. It is meant for matrices near the
+    identity: a condition number of 1e4 is too much for it.
+    """
+    n = matrix.shape[0]
+    scale = jnp.linalg.norm(matrix, ord=jnp.inf)  # no eigenvalue is greater
+    identity = jnp.eye(n)
+
+    def goes_on(carry: tuple) -> jax.Array:
+        round_number, _, _, residual = carry
+        return (jnp.max(jnp.abs(residual)) > 1e-5) & (round_number < MAX_ROUNDS)
+
+    def one_round(carry: tuple) -> tuple:
+        round_number, root, inverse, residual = carry
+        half = identity + 0.5 * residual
+        root, inverse = root @ half, half @ inverse
+        return round_number + 1, root, inverse, identity - inverse @ root
+
+    start = matrix / scale
+    _, root, inverse, _ = jax.lax.while_loop(goes_on, one_round, (0, start, identity, identity - start))
+    return root * jnp.sqrt(scale), inverse * jax.lax.rsqrt(scale)

@@ -115,14 +115,14 @@ class CovarianceAdaptation(EvoOptimizer):
     @abstractmethod
     def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Of this generation's samples with weights ``[P]``: the mean step of those with positive weights ``[n]``; the
-        same whitened ``[n]``; and the weighted sum of squares, diagonal ``[n]`` or full ``[n, n]``.
+        same whitened ``[n]``; and the weighted sum of squares, whitened, diagonal ``[n]`` or full ``[n, n]``.
         """
 
     @abstractmethod
     def adapted(
         self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
     ) -> PyTreeDict:
-        """The state with the covariance ``old_share C + c_1 path path^T + new`` (eq. 47)."""
+        """The state with the covariance ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
