@@ -1,8 +1,8 @@
 """Neuroevolution with evosax and its own rollout problems; compilation is excluded.
 
 Settings: ``strategy`` (its name in evosax), ``pop_size``, ``initial_std``, ``hidden_sizes`` (of a policy like ours),
-``library`` (gymnax or brax), ``env``, ``env_options`` (of brax), ``episode_length``, ``generations`` (in one measurement),
-``warmup_generations``, ``cache``.
+``library`` (gymnax or brax), ``env``, ``env_options`` (of brax), ``episode_length``, ``generations`` (in one
+measurement), ``warmup_generations``, ``cache``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def prepare() -> Any:
     obs = jax.tree.map(jnp.zeros_like, observation(problem))
     solution = problem.policy.init(policy_key, obs, policy_key)
     strategy = algorithms[settings["strategy"]](population_size=settings["pop_size"], solution=solution)
-    params = strategy.default_params.replace(std_init=settings["initial_std"])
+    params = strategy.default_params
+    if hasattr(params, "std_init"):
+        params = params.replace(std_init=settings["initial_std"])
 
     def generation(carry: tuple, key: jax.Array) -> tuple[tuple, None]:
         state, problem_state = carry

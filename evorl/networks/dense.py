@@ -74,10 +74,10 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
     small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from turning one into the other.
     """
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
-    if num_outputs > NARROW and num_inputs >= MANY_INPUTS and x.size >= MANY_ROWS * num_inputs:
-        if jax.default_backend() == "cpu":
-            rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)
-            return rows.reshape(*x.shape[:-1], num_outputs)
+    is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and x.size >= MANY_ROWS * num_inputs
+    if is_large and jax.default_backend() == "cpu":
+        rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)
+        return rows.reshape(*x.shape[:-1], num_outputs)
     if not 1 < num_outputs <= NARROW:
         return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
     transposed = jax.lax.optimization_barrier(kernel.T)

@@ -84,7 +84,7 @@ class EvolutionWorkflow(Workflow):
         policy = agent_state.params.policy
         state.agent_state = agent_state
         state.ec_state = self.optimizer.init(policy, optimizer_key)
-        state.best = PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=-jnp.inf)
+        state.best = PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=jnp.asarray(-jnp.inf, jnp.float32))
         state.timesteps = WideCounter.create()
         return state
 
