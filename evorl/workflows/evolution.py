@@ -39,6 +39,7 @@ class EvolutionWorkflow(Workflow):
     eval_chunk: int | None = None
 
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode")
+    min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
     sharded_axes: ClassVar[Mapping[str, int]] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -339,7 +340,11 @@ MIN_BYTES_PER_DEVICE = 1 << 13
 
 
 def plan_execution(
-    env: Any, devices: str | int = "auto", num_seeds: int = 1, env_chunk: str | int | None = "auto"
+    env: Any,
+    devices: str | int = "auto",
+    num_seeds: int = 1,
+    env_chunk: str | int | None = "auto",
+    min_bytes: int = MIN_BYTES_PER_DEVICE,
 ) -> tuple[Execution, int | None]:
     """How to run a workflow on this machine, and how many environments to step at a time.
 
@@ -349,6 +354,7 @@ def plan_execution(
         num_seeds: seeds to run side by side.
         env_chunk: ``"auto"`` steps as many environments at a time as fit the cache of a CPU; a number or ``None``
             (all together) decides.
+        min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
 
     Raises:
         ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
@@ -362,7 +368,8 @@ def plan_execution(
     if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
         raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
     if devices == "auto":
-        count = _worthwhile_devices(available, seeds, env.num_envs, bytes_per_env if on_cpu else None)
+        enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu else 1
+        count = _worthwhile_devices(available, seeds, env.num_envs, enough)
     else:
         count = _checked_devices(devices, available, seeds, env.num_envs)
     if count == 1:
@@ -371,12 +378,11 @@ def plan_execution(
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 
 
-def _worthwhile_devices(available: int, seeds: int | None, num_envs: int, bytes_per_env: int | None) -> int:
+def _worthwhile_devices(available: int, seeds: int | None, num_envs: int, min_envs: int) -> int:
     for count in range(available, 1, -1):
         if seeds is not None and seeds % count == 0:
             return count
-        enough = bytes_per_env is None or bytes_per_env * num_envs >= count * MIN_BYTES_PER_DEVICE
-        if num_envs % count == 0 and enough:
+        if num_envs % count == 0 and num_envs >= count * min_envs:
             return count
     return 1
 

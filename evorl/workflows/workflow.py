@@ -66,6 +66,8 @@ class Workflow(PyTreeNode):
         "eval_interval": "[0, inf)",
         "checkpoint_interval": "[0, inf)",
     }
+    # From how many bytes of environments per device on several cores are worth the exchange between them.
+    min_bytes_per_device: ClassVar[int] = programs.MIN_BYTES_PER_DEVICE
     # Config keys of other workflows that this one has no use for.
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads: what has to be loaded for it.
