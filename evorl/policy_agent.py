@@ -51,7 +51,7 @@ class PolicyAgent(Agent):
         torso = build_torso(settings.pop("network", {}), torso=(16, 16), activation="tanh")
         ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
         return {
-            "policy_network": PolicyNetwork(torso, num_outputs, ndim, output_scale=1.0),
+            "policy_network": PolicyNetwork(torso, num_outputs, ndim, output_scale=0.01),
             "discrete": isinstance(space, Discrete),
             "bounded": isinstance(space, Discrete) or space.is_bounded,
         }
