@@ -12,12 +12,17 @@ os.environ.setdefault("MPLBACKEND", "agg")
 # Tests compile more than they compute: with fewer of LLVM's passes they take a third less.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
+import hypothesis
 import jax
 import pytest
 
 from evorl.runtime import release_programs
 
 NUM_DEVICES = 4
+
+# Properties are tried on few examples, the same in every run, and compiling one of them may take its time.
+hypothesis.settings.register_profile("evorl", max_examples=25, deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("evorl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
