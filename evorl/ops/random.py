@@ -64,3 +64,32 @@ def split_rows(key: Key, num: int = 2) -> tuple[Key, ...]:
     """``num`` keys from one, or as many per row from one per row: each of the shape of ``key``."""
     keys = per_row(lambda row_key: jax.random.split(row_key, num), key)
     return tuple(keys[..., i] for i in range(num))
+
+
+def row_keys(key: Key, num: int) -> Key:
+    """Keys ``[num]``, one per row: ``key`` itself if it is such keys, or split from it if it is a scalar.
+
+    Raises:
+        ValueError: there are keys for another number of rows.
+    """
+    key = as_typed_key(key)
+    if key.ndim == 0:
+        return jax.random.split(key, num)
+    if key.shape != (num,):
+        raise ValueError(f"keys of shape {key.shape} for {num} rows: give one key, or one per row.")
+    return key
+
+
+def per_leaf(sample_fn: Callable[..., Any], key: Key, tree: Any, *others: Any) -> Any:
+    """``sample_fn(key, leaf, *other_leaves)`` for every leaf of ``tree``, each with a key of its own, as a tree.
+
+    Args:
+        sample_fn: called with a scalar key; with a batch of keys it is mapped over the rows of the leaves.
+        key: a scalar key, or keys ``[B]`` for leaves ``[B, ...]``.
+        tree: a pytree of arrays.
+        *others: pytrees of the same structure.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    columns = zip(leaves, *(structure.flatten_up_to(other) for other in others), strict=True)
+    keys = split_rows(key, len(leaves))
+    return structure.unflatten([per_row(sample_fn, k, *column) for k, column in zip(keys, columns, strict=True)])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.random import as_typed_key, draw, per_row
+from evorl.ops.random import as_typed_key, draw, per_leaf, per_row, row_keys
 
 
 def _same(a: jax.Array, b: jax.Array) -> bool:
@@ -51,3 +51,31 @@ def test_per_row_maps_arguments_with_keys() -> None:
     rows = per_row(shifted, keys, {"loc": loc})
     np.testing.assert_allclose(rows[1], shifted(keys[1], {"loc": 10.0}), rtol=1e-6)
     assert per_row(shifted, jax.random.PRNGKey(0), {"loc": loc}).shape == (2,)
+
+
+def test_rows_get_a_key_each() -> None:
+    key = jax.random.key(3)
+    keys = row_keys(key, 4)
+    assert keys.shape == (4,)
+    assert len(np.unique(jax.random.key_data(keys), axis=0)) == 4
+    assert _same(row_keys(keys, 4), keys)
+    assert _same(row_keys(jax.random.PRNGKey(3), 4), keys)
+    with pytest.raises(ValueError, match=r"keys of shape \(4,\) for 3 rows"):
+        row_keys(keys, 3)
+
+
+def test_leaves_get_a_key_each() -> None:
+    """Leaves of equal shape draw different numbers; with keys per row, a row draws what it draws alone."""
+    tree, offsets = {"a": jnp.zeros((3, 5)), "b": (jnp.zeros((3, 5)), jnp.zeros(3))}, {"a": 0.0, "b": (1.0, 2.0)}
+    offsets = jax.tree.map(lambda x, offset: x + offset, tree, offsets)
+
+    def sample(key: jax.Array, x: jax.Array, offset: jax.Array) -> jax.Array:
+        return x + offset + jax.random.uniform(key, x.shape)
+
+    drawn = per_leaf(sample, jax.random.key(0), tree, offsets)
+    assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, tree)
+    assert np.abs(drawn["a"] + 1.0 - drawn["b"][0]).min() > 0.0
+    keys = row_keys(jax.random.key(1), 3)
+    rows = per_leaf(sample, keys, tree, offsets)
+    alone = per_leaf(sample, keys[1], *jax.tree.map(lambda x: x[1], (tree, offsets)))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[1], b), rows, alone)
