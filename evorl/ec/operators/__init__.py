@@ -1,0 +1,1 @@
+"""Operators on populations: pure functions on pytrees whose leaves have a leading axis P."""

@@ -1,0 +1,104 @@
+"""Crossover: two children from each pair of parents.
+
+Parents are two populations, leaves ``[N, ...]``, whose rows are pairs; so are the children. ``key`` is one for all, or
+keys ``[N]``, one per pair. Each leaf of each pair draws from a key of its own. At every entry the two children hold
+exactly the parents' two values where a crossover exchanges them, and values of the same sum where it mixes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops.random import per_leaf, row_keys
+from evorl.ops.trees import num_rows
+from evorl.types import Key
+
+Tree = TypeVar("Tree")
+
+
+def uniform_crossover(
+    key: Key, first: Tree, second: Tree, probability: jax.Array | float = 0.5, whole_units: bool = False
+) -> tuple[Tree, Tree]:
+    """Each entry is exchanged with some probability (Syswerda 1989).
+
+    Args:
+        key: one, or one per pair.
+        first: parents ``[N, ...]``.
+        second: the other parent of each pair.
+        probability: of an exchange.
+        whole_units: exchange all entries of the same index in a leaf's last axis together: the weights into one unit
+            of a layer, as in ERL (Khadka & Tumer 2018), which exchanges rows of weight matrices.
+    """
+
+    def exchanged(key: Key, a: jax.Array) -> jax.Array:
+        shape = a.shape[-1:] if whole_units else a.shape
+        return jnp.broadcast_to(jax.random.uniform(key, shape) < probability, a.shape)
+
+    return _exchange(exchanged, key, first, second)
+
+
+def one_point_crossover(key: Key, first: Tree, second: Tree) -> tuple[Tree, Tree]:
+    """The entries of each leaf are exchanged from a random place on, in the order of the flattened leaf.
+
+    A leaf of n entries is cut at one of n + 1 places, both ends included, so that whole leaves are exchanged or kept
+    at times, and a leaf of one entry is exchanged every other time (Holland 1975, for each leaf apart).
+    """
+
+    def exchanged(key: Key, a: jax.Array) -> jax.Array:
+        cut = jax.random.randint(key, (), 0, a.size + 1)
+        return (jnp.arange(a.size) >= cut).reshape(a.shape)
+
+    return _exchange(exchanged, key, first, second)
+
+
+def simulated_binary_crossover(
+    key: Key, first: Tree, second: Tree, eta: jax.Array | float = 15.0, probability: jax.Array | float = 0.5
+) -> tuple[Tree, Tree]:
+    """Children around the parents' mean, spread as those of a one-point crossover of bits (Deb & Agrawal 1995).
+
+    ``c = mean +- beta (a - b) / 2``, where the spread ``beta`` has the density ``(eta + 1) / 2 beta^eta`` up to 1 and
+    ``(eta + 1) / 2 beta^-(eta + 2)`` above it. Which child gets which of the two is drawn for each entry.
+
+    Args:
+        key: one, or one per pair.
+        first: parents ``[N, ...]``, of floats.
+        second: the other parent of each pair.
+        eta: the greater, the nearer children are to their parents.
+        probability: with which an entry is mixed; the others are copied.
+    """
+
+    def spread(key: Key, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mixed_key, spread_key, side_key = jax.random.split(key, 3)
+        u = jax.random.uniform(spread_key, a.shape)
+        beta = jnp.where(u <= 0.5, 2.0 * u, 0.5 / (1.0 - u)) ** (1.0 / (eta + 1.0))
+        beta = jnp.where(jax.random.bernoulli(side_key, 0.5, a.shape), beta, -beta)
+        mean, offset = 0.5 * (a + b), 0.5 * beta * (a - b)
+        mixed = jax.random.uniform(mixed_key, a.shape) < probability
+        children = (mean + offset).astype(a.dtype), (mean - offset).astype(a.dtype)
+        return jnp.where(mixed, children[0], a), jnp.where(mixed, children[1], b)
+
+    return _cross(spread, key, first, second)
+
+
+def _exchange(
+    exchanged: Callable[[Key, jax.Array], jax.Array], key: Key, first: Tree, second: Tree
+) -> tuple[Tree, Tree]:
+    """Children that hold each other's entries where ``exchanged(key, leaf)`` of the pair is true."""
+
+    def exchange(key: Key, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mask = exchanged(key, a)
+        return jnp.where(mask, b, a), jnp.where(mask, a, b)
+
+    return _cross(exchange, key, first, second)
+
+
+def _cross(
+    cross: Callable[[Key, jax.Array, jax.Array], tuple[jax.Array, jax.Array]], key: Key, first: Tree, second: Tree
+) -> tuple[Tree, Tree]:
+    """``cross(key, a, b)`` of each leaf of each pair, as two populations."""
+    pairs = per_leaf(cross, row_keys(key, num_rows(first)), first, second)
+    return jax.tree.transpose(jax.tree.structure(first), jax.tree.structure((0, 0)), pairs)
