@@ -5,6 +5,8 @@ from __future__ import annotations
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers.ars import ARS
 from evorl.ec.optimizers.cma_es import CMAES
+from evorl.ec.optimizers.genetic import GeneticAlgorithm
+from evorl.ec.optimizers.nsga2 import NSGA2
 from evorl.ec.optimizers.open_es import OpenES
 from evorl.ec.optimizers.sep_cem import SepCEM
 from evorl.ec.optimizers.sep_cma_es import SepCMAES
@@ -13,10 +15,22 @@ from evorl.ec.optimizers.vanilla_es import VanillaES
 OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
     "ars": ARS,
     "cma_es": CMAES,
+    "genetic": GeneticAlgorithm,
     "open_es": OpenES,
     "sep_cem": SepCEM,
     "sep_cma_es": SepCMAES,
     "vanilla_es": VanillaES,
 }
 
-__all__ = ["ARS", "CMAES", "OPTIMIZERS", "EvoOptimizer", "OpenES", "SepCEM", "SepCMAES", "VanillaES"]
+__all__ = [
+    "ARS",
+    "CMAES",
+    "NSGA2",
+    "OPTIMIZERS",
+    "EvoOptimizer",
+    "GeneticAlgorithm",
+    "OpenES",
+    "SepCEM",
+    "SepCMAES",
+    "VanillaES",
+]

@@ -1,0 +1,40 @@
+"""A genetic algorithm (Holland 1975): the best stay, the others are replaced by children of good parents."""
+
+from __future__ import annotations
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.operators.selection import truncation_selection
+from evorl.ec.optimizers.breeding import BreedingOptimizer
+from evorl.types import Params, PyTreeDict
+
+
+class GeneticAlgorithm(BreedingOptimizer):
+    """Elites are kept to the last bit; parents win tournaments, children are crossed and mutated.
+
+    Attributes:
+        num_elites: how many of the best are kept; they are the first individuals of the next generation, best first.
+    """
+
+    num_elites: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_elites < self.pop_size:
+            raise ValueError(
+                f"num_elites={self.num_elites} of a population of {self.pop_size}: keep from 1 to {self.pop_size - 1}."
+            )
+
+    def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
+        """The elites and the children of the generation with this fitness ``[P]``; NaN is the worst."""
+        chex.assert_shape(fitness, (self.pop_size,))
+        key, breed_key = jax.random.split(state.key)
+        elites = truncation_selection(fitness, self.num_elites)
+        children = self._children(breed_key, state.population, fitness, self.pop_size - self.num_elites)
+        population = jax.tree.map(lambda x, new: jnp.concatenate([x[elites], new]), state.population, children)
+        return state.replace(key=key, population=population, generation=state.generation + 1)
+
+    def solution(self, state: PyTreeDict) -> Params:
+        """The best individual of the last generation that was evaluated; the given solution before."""
+        return jax.tree.map(lambda x: x[0], state.population)

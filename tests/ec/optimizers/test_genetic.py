@@ -1,0 +1,68 @@
+"""The genetic algorithm: elites to the last bit, children of parents, and the sphere."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.operators.variation import Crossover, Mutation
+from evorl.ec.optimizers.genetic import GeneticAlgorithm
+
+
+def test_elites_are_kept_to_the_last_bit_and_first() -> None:
+    optimizer = GeneticAlgorithm(pop_size=9, num_elites=3, mutation=Mutation(kind="erl", share=1.0))
+    state = optimizer.init({"x": jnp.zeros((4, 2)), "y": jnp.zeros(3)}, jax.random.key(0))
+    fitness = jnp.array([0.0, 5.0, jnp.nan, 7.0, 1.0, 2.0, 5.0, -1.0, -jnp.inf])
+    later = optimizer.tell(state, fitness)
+    best = jnp.array([3, 1, 6])
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:3], b[best]), later.population, state.population)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[3]), optimizer.solution(later), state.population)
+    assert not np.isin(np.asarray(later.population["y"][3:]), np.asarray(state.population["y"])).all()
+
+
+def test_children_are_made_of_the_winners() -> None:
+    """Without mutation, entries come from two parents; with everybody in each tournament, only from the best."""
+    exchange = {"crossover": Crossover(kind="uniform", probability=1.0), "mutation": Mutation(probability=0.0)}
+    optimizer = GeneticAlgorithm(pop_size=6, tournament_size=2, **exchange)
+    state = optimizer.init(jnp.zeros(50), jax.random.key(0))
+    children = np.asarray(optimizer.tell(state, jnp.arange(6.0)).population)[1:]
+    before = np.asarray(state.population)
+    sources = (children[:, None, :] == before[None]).any(axis=2)
+    assert (children[:, None, :] == before[None]).any(axis=1).all()
+    assert sources.sum(axis=1).max() == 2
+    greedy = optimizer.replace(tournament_size=200).tell(state, jnp.arange(6.0)).population
+    np.testing.assert_array_equal(greedy, np.broadcast_to(before[5], (6, 50)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"crossover": Crossover(kind="uniform"), "mutation": Mutation(share=0.1, scale=0.05)},
+        {"crossover": Crossover(kind="simulated_binary", share=1.0), "mutation": Mutation(share=0.05, scale=0.05)},
+    ],
+    ids=lambda settings: settings["crossover"].kind,
+)
+def test_sphere_is_solved_to_a_stated_bound(settings: dict) -> None:
+    """From a distance of 4.5 in 20 dimensions, after 400 generations of 64; the best fitness never falls."""
+    optimizer = GeneticAlgorithm(pop_size=64, num_elites=4, tournament_size=4, init_std=0.5, **settings)
+
+    @jax.jit
+    def search(key: jax.Array) -> jax.Array:
+        def generation(state: dict, _: None) -> tuple[dict, jax.Array]:
+            fitness = -jnp.square(optimizer.ask(state)).sum(axis=-1)
+            return optimizer.tell(state, fitness), fitness.max()
+
+        return jax.lax.scan(generation, optimizer.init(jnp.ones(20), key), length=400)[1]
+
+    best = np.asarray(search(jax.random.key(0)))
+    assert (np.diff(best) >= 0).all()
+    assert best[0] < -5.0
+    assert best[-1] > -0.05
+
+
+@pytest.mark.parametrize("num", [0, 8])
+def test_a_number_of_elites_that_cannot_be_is_refused(num: int) -> None:
+    with pytest.raises(ValueError, match="keep from 1 to 7"):
+        GeneticAlgorithm(pop_size=8, num_elites=num)

@@ -1,0 +1,79 @@
+"""NSGA-II: who survives, and how near it comes to a front that is known."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.ec.operators.non_dominated import hypervolume_2d, non_dominated_ranks, nsga2_order
+from evorl.ec.operators.variation import Mutation
+from evorl.ec.optimizers.nsga2 import NSGA2
+
+DIMENSIONS = 10
+
+
+def objectives_of(x: jax.Array) -> jax.Array:
+    """Near 0 and near 1: the best compromises are the points whose entries are all the same, from 0 to 1."""
+    return jnp.stack([-jnp.square(x).mean(axis=-1), -jnp.square(x - 1.0).mean(axis=-1)], axis=-1)
+
+
+def test_first_generation_becomes_the_parents_best_first() -> None:
+    optimizer = NSGA2(pop_size=8, num_objectives=3)
+    state = optimizer.init(jnp.zeros(4), jax.random.key(0))
+    objectives = jax.random.normal(jax.random.key(1), (8, 3))
+    later = optimizer.tell(state, objectives)
+    order = nsga2_order(objectives)
+    np.testing.assert_array_equal(later.objectives, objectives[order])
+    np.testing.assert_array_equal(later.parents, state.population[order])
+    assert (later.population != state.population).any()
+
+
+def test_survivors_are_the_best_of_parents_and_children() -> None:
+    optimizer = NSGA2(pop_size=6)
+    state = optimizer.init(jnp.zeros(4), jax.random.key(0))
+    state = optimizer.tell(state, jax.random.normal(jax.random.key(1), (6, 2)))
+    objectives = jax.random.normal(jax.random.key(2), (6, 2)).at[2].set(jnp.nan).at[3].set(10.0)
+    later = optimizer.tell(state, objectives)
+    everybody = np.concatenate([state.population, state.parents])
+    told = np.concatenate([objectives, state.objectives])
+    np.testing.assert_array_equal(later.objectives[0], 10.0)
+    assert not np.isnan(later.objectives).any()
+    for parent, values in zip(np.asarray(later.parents), np.asarray(later.objectives), strict=True):
+        (place,) = np.flatnonzero((everybody == parent).all(axis=1))
+        np.testing.assert_array_equal(told[place], values)
+    ranks = np.asarray(non_dominated_ranks(told))
+    kept = [np.flatnonzero((told == row).all(axis=1))[0] for row in np.asarray(later.objectives)]
+    np.testing.assert_array_equal(np.sort(ranks[kept]), np.sort(ranks)[:6])
+
+
+def test_individuals_without_objectives_do_not_survive() -> None:
+    """NaN in the first generation: the given solution stands in for them."""
+    optimizer = NSGA2(pop_size=4)
+    state = optimizer.init(jnp.full(3, 2.0), jax.random.key(0))
+    later = optimizer.tell(state, jnp.array([[jnp.nan, 9.0], [1.0, 0.0], [0.0, 1.0], [jnp.nan, jnp.nan]]))
+    np.testing.assert_array_equal(np.sort(later.objectives[:2, 0]), [0.0, 1.0])
+    np.testing.assert_array_equal(later.parents[2:], 2.0)
+
+
+def test_hypervolume_grows_to_that_of_the_known_front() -> None:
+    optimizer = NSGA2(pop_size=60, init_std=0.5, mutation=Mutation(share=1.0 / DIMENSIONS, scale=0.1))
+    reference = jnp.array([-1.0, -1.0])
+
+    @jax.jit
+    def search(key: jax.Array) -> tuple[dict, jax.Array]:
+        def generation(state: dict, _: None) -> tuple[dict, jax.Array]:
+            state = optimizer.tell(state, objectives_of(optimizer.ask(state)))
+            return state, hypervolume_2d(state.objectives, reference)
+
+        return jax.lax.scan(generation, optimizer.init(jnp.full(DIMENSIONS, 2.0), key), length=300)
+
+    state, areas = search(jax.random.key(0))
+    t = np.linspace(0.0, 1.0, 10_001)
+    exact = np.trapezoid((1.0 - np.square(1.0 - t)) * 2 * t, t)  # of the front (-t^2, -(1 - t)^2)
+    assert areas[0] == 0.0
+    assert exact * 0.96 < areas[-1] <= exact + 1e-5
+    assert (np.asarray(non_dominated_ranks(state.objectives)) == 0).mean() > 0.9
+    spread = np.sort(np.asarray(state.objectives[:, 0]))
+    assert spread[0] < -0.8
+    assert spread[-1] > -0.1
