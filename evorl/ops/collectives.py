@@ -3,6 +3,9 @@
 A step is written once, for the rows it is given. When the execution layer runs it inside ``jax.shard_map``, the axis
 name ``DATA_AXIS`` is bound, and these functions join the shards: environments are sharded, every minibatch is held
 whole and shared out, gradients are averaged. The result is that of one device, up to the order of floating-point sums.
+
+A mesh may share out the members of a population instead, each with all its environments: its axis is ``MEMBER_AXIS``.
+The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``.
 """
 
 from __future__ import annotations
@@ -15,33 +18,35 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 DATA_AXIS = "data"
+MEMBER_AXIS = "members"
+LOCAL_MEMBER_AXIS = "local_members"
 Tree = TypeVar("Tree")
 
 
-def _on_mesh() -> bool:
+def _on_mesh(mesh_axis: str = DATA_AXIS) -> bool:
     try:
-        jax.lax.axis_size(DATA_AXIS)
+        jax.lax.axis_size(mesh_axis)
     except NameError:
         return False
     return True
 
 
-def num_shards() -> int:
+def num_shards(mesh_axis: str = DATA_AXIS) -> int:
     """How many devices share the rows of this step: 1 without a mesh."""
-    return jax.lax.axis_size(DATA_AXIS) if _on_mesh() else 1
+    return jax.lax.axis_size(mesh_axis) if _on_mesh(mesh_axis) else 1
 
 
-def local_indices(num_rows: int) -> jax.Array:
+def local_indices(num_rows: int, mesh_axis: str = DATA_AXIS) -> jax.Array:
     """The global indices of the rows this shard holds, shape ``[num_rows / num_shards]``, int32.
 
     Raises:
         ValueError: ``num_rows`` is not divisible by the number of shards.
     """
-    shards = num_shards()
+    shards = num_shards(mesh_axis)
     if num_rows % shards:
         raise ValueError(f"{num_rows} rows cannot be shared evenly by {shards} devices: choose a multiple of {shards}.")
     local = jnp.arange(num_rows // shards, dtype=jnp.int32)
-    return local + jax.lax.axis_index(DATA_AXIS) * (num_rows // shards) if _on_mesh() else local
+    return local + jax.lax.axis_index(mesh_axis) * (num_rows // shards) if _on_mesh(mesh_axis) else local
 
 
 def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]:
@@ -54,15 +59,22 @@ def share_of(num_rows: int, multiple_of: int = 1) -> tuple[jax.Array | int, int]
     return (jax.lax.axis_index(DATA_AXIS) * count if _on_mesh() else 0), count
 
 
-def gather_rows(tree: Tree, axis: int = 0) -> Tree:
+def gather_rows(tree: Tree, axis: int = 0, mesh_axis: str = DATA_AXIS) -> Tree:
     """Every shard's rows put together along ``axis``, in global order, on every device."""
-    if not _on_mesh():
+    if not _on_mesh(mesh_axis):
         return tree
 
     def gather(raw: jax.Array) -> jax.Array:
-        return jax.lax.all_gather(raw, DATA_AXIS, axis=axis, tiled=True)
+        return jax.lax.all_gather(raw, mesh_axis, axis=axis, tiled=True)
 
     return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
+
+
+def gather_from_members(tree: Tree, axis: int = 0) -> Tree:
+    """The rows of all members of a population put together along ``axis``, equal for all; one alone has its own."""
+    if not _on_mesh(LOCAL_MEMBER_AXIS):
+        return tree
+    return gather_rows(gather_rows(tree, axis, LOCAL_MEMBER_AXIS), axis, MEMBER_AXIS)
 
 
 def sum_shards(tree: Tree) -> Tree:

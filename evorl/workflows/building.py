@@ -12,7 +12,7 @@ from evorl.agent import Agent
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.env import Env
 from evorl.types import PyTreeNode
-from evorl.workflows.execution import plan_execution
+from evorl.workflows.execution_plan import plan_execution
 from evorl.workflows.settings import check_names, checked_mapping, checked_value, declared_ranges, positive
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from evorl.ops.collectives import DATA_AXIS
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 SEED_AXIS = "seeds"
 MAX_FOLD = 1024  # iterations in one call of the chunk program, and rows of its metrics
 # Entries of the state that do not depend on the seed; kept without the seed axis so that loops over them stay scalar.
-SHARED_ENTRIES = ("iterations",)
+SHARED_ENTRIES = ("iterations", "member_iterations")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Execution:
     Attributes:
         num_seeds: how many seeds run side by side in one program; ``None`` for one seed without an axis for it.
         num_devices: size of the device mesh.
-        axis: what the mesh shares out: ``SEED_AXIS``, or ``DATA_AXIS`` (see ``ops.collectives``);
+        axis: what the mesh shares out: ``SEED_AXIS``, or ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
     """
 
@@ -60,7 +58,8 @@ def state_specs(execution: Execution, sharded_axes: Mapping[str, int], state: St
 
     Args:
         execution: the plan.
-        sharded_axes: for the state's entries that hold one row per environment, the axis of the environments.
+        sharded_axes: for the state's entries that hold one row per environment (or member of a population), the axis
+            of those rows.
         state: the state, or its shapes.
     """
     seed_axes = 0 if execution.num_seeds is None else 1
@@ -237,7 +236,8 @@ def _set_up(workflow: Workflow, key: Key) -> State:
         return workflow.setup(key)
     state = jax.vmap(workflow.setup)(key)
     for name in SHARED_ENTRIES:
-        state[name] = jax.tree.map(lambda x: x[0], state[name])
+        if name in state:
+            state[name] = jax.tree.map(lambda x: x[0], state[name])
     return state
 
 
@@ -321,80 +321,3 @@ def seed_keys(execution: Execution, key: Key) -> Key:
     offsets = jnp.zeros_like(words, shape=(execution.num_seeds, *words.shape))
     offsets = offsets.at[:, -1].set(jnp.arange(execution.num_seeds, dtype=words.dtype))
     return jax.random.wrap_key_data(words + offsets, impl=jax.random.key_impl(key))
-
-
-def state_bytes(shapes: Any) -> int:
-    """Bytes of a pytree of arrays, or of their shapes."""
-    return sum(int(np.prod(x.shape)) * _item_size(x) for x in jax.tree.leaves(shapes))
-
-
-def _item_size(x: Any) -> int:
-    return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
-
-
-# A block of environments is stepped out of the processor's cache when their states are below this; measured on brax
-# hopper (mjx), where 64 environments run 2.9 times faster than 512. (A vector environment keeps about twice as much.)
-CHUNK_BYTES = 1 << 19
-# Below these states per device the exchange between devices costs more than a second core gives (4 CartPoles: 0.25 kB).
-MIN_BYTES_PER_DEVICE = 1 << 13
-
-
-def plan_execution(
-    env: Any,
-    devices: str | int = "auto",
-    num_seeds: int = 1,
-    env_chunk: str | int | None = "auto",
-    min_bytes: int = MIN_BYTES_PER_DEVICE,
-) -> tuple[Execution, int | None]:
-    """How to run a workflow on this machine, and how many environments to step at a time.
-
-    Args:
-        env: the vector environment of the training.
-        devices: ``"auto"`` takes all devices if the work is worth it; a number takes that many.
-        num_seeds: seeds to run side by side.
-        env_chunk: ``"auto"`` steps as many environments at a time as fit the cache of a CPU; a number or ``None``
-            (all together) decides.
-        min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
-
-    Raises:
-        ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
-    """
-    available = len(jax.devices())
-    on_cpu = jax.default_backend() == "cpu"
-    seeds = None if num_seeds == 1 else num_seeds
-    bytes_per_env = state_bytes(jax.eval_shape(env.env.reset, jax.random.key(0)))
-    if env_chunk == "auto":
-        env_chunk = max(16, CHUNK_BYTES // bytes_per_env) if on_cpu else None
-    if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
-        raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
-    if devices == "auto":
-        enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu else 1
-        count = _worthwhile_devices(available, seeds, env.num_envs, enough)
-    else:
-        count = _checked_devices(devices, available, seeds, env.num_envs)
-    if count == 1:
-        return Execution(num_seeds=seeds), env_chunk
-    axis = SEED_AXIS if seeds is not None and seeds % count == 0 else DATA_AXIS
-    return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
-
-
-def _worthwhile_devices(available: int, seeds: int | None, num_envs: int, min_envs: int) -> int:
-    for count in range(available, 1, -1):
-        if seeds is not None and seeds % count == 0:
-            return count
-        if num_envs % count == 0 and num_envs >= count * min_envs:
-            return count
-    return 1
-
-
-def _checked_devices(devices: str | int, available: int, seeds: int | None, num_envs: int) -> int:
-    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
-        raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
-    if devices > available:
-        raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
-    if num_envs % devices and (seeds is None or seeds % devices):
-        raise ValueError(
-            f"{num_envs} environments cannot be shared evenly by {devices} devices: "
-            f"choose num_envs (or num_seeds) as a multiple of {devices}, or another number of devices."
-        )
-    return devices

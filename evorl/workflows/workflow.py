@@ -23,6 +23,7 @@ from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows import execution as programs
 from evorl.workflows.building import agent_from_config, read_workflow_config, training_mode
 from evorl.workflows.execution import Execution
+from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
 from evorl.workflows.learning import Checkpointer, Recorder, run_learning
 from evorl.workflows.settings import positive
 
@@ -67,7 +68,7 @@ class Workflow(PyTreeNode):
         "checkpoint_interval": "[0, inf)",
     }
     # From how many bytes of environments per device on several cores are worth the exchange between them.
-    min_bytes_per_device: ClassVar[int] = programs.MIN_BYTES_PER_DEVICE
+    min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
     # Config keys of other workflows that this one has no use for.
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads: what has to be loaded for it.

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops import collectives
-from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
 
 SHARDS = 4
 ROWS = jnp.arange(8.0)
@@ -47,6 +47,25 @@ def test_indices_are_global_and_rows_come_back_in_order() -> None:
     np.testing.assert_array_equal(rows, ROWS)
     np.testing.assert_array_equal(jax.random.key_data(all_keys), jax.random.key_data(keys))
     assert shards == SHARDS
+
+
+def test_members_have_an_axis_of_their_own() -> None:
+    """What is shared out are members: each one's environments are whole, so that only its axis has shards."""
+
+    def body(rows: jax.Array) -> Any:
+        of_members = collectives.local_indices(8, MEMBER_AXIS), collectives.gather_rows(rows, mesh_axis=MEMBER_AXIS)
+        return *of_members, collectives.num_shards(MEMBER_AXIS), collectives.local_indices(3), collectives.num_shards()
+
+    mesh = jax.make_mesh((SHARDS,), (MEMBER_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    split = PartitionSpec(MEMBER_AXIS)
+    on_mesh = jax.shard_map(
+        body, mesh=mesh, in_specs=split, out_specs=(split, WHOLE, WHOLE, WHOLE, WHOLE), check_vma=False
+    )
+    indices, rows, shards, of_environments, environment_shards = jax.jit(on_mesh)(ROWS)
+    np.testing.assert_array_equal(indices, np.arange(8))
+    np.testing.assert_array_equal(rows, ROWS)
+    np.testing.assert_array_equal(of_environments, [0, 1, 2])
+    assert (shards, environment_shards) == (SHARDS, 1)
 
 
 def test_shares_of_a_minibatch_are_its_rows_in_order() -> None:

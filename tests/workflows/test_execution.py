@@ -1,4 +1,4 @@
-"""How a workflow is laid out over devices and seeds, and what cannot be."""
+"""States of several seeds and devices: their keys, their layouts, and what cannot be."""
 
 from __future__ import annotations
 
@@ -9,63 +9,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from evorl.envs import create_env
 from evorl.ops.collectives import DATA_AXIS
 from evorl.workflows import Execution, execution
-from evorl.workflows.execution import SEED_AXIS, plan_execution
+from evorl.workflows.execution import SEED_AXIS
 from tests.small_workflows import assert_identical, small
-
-
-def _env(num_envs: int, name: str = "CartPole-v1") -> Any:
-    return create_env(name, parallel=num_envs)
-
-
-def test_small_work_stays_on_one_device() -> None:
-    assert plan_execution(_env(4))[0] == Execution()
-
-
-def test_large_work_takes_all_devices_that_share_it_evenly() -> None:
-    assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
-    assert plan_execution(_env(4098))[0] == Execution(num_devices=3, axis=DATA_AXIS)
-
-
-def test_accelerators_share_minibatches_and_step_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert plan_execution(_env(8)) == (Execution(num_devices=4, axis=DATA_AXIS), None)
-
-
-@pytest.mark.parametrize(("num_seeds", "num_devices"), [(8, 4), (6, 3), (2, 2)])
-def test_seeds_are_shared_out_first(num_seeds: int, num_devices: int) -> None:
-    plan, _ = plan_execution(_env(4), num_seeds=num_seeds)
-    assert plan == Execution(num_seeds=num_seeds, num_devices=num_devices, axis=SEED_AXIS)
-
-
-def test_what_is_asked_for_is_done() -> None:
-    assert plan_execution(_env(4), devices=2, env_chunk=3) == (Execution(num_devices=2, axis=DATA_AXIS), 3)
-    assert plan_execution(_env(4096), devices=1, env_chunk=None) == (Execution(), None)
-
-
-def test_blocks_fit_the_cache() -> None:
-    bytes_per_env = execution.state_bytes(jax.eval_shape(_env(8).env.reset, jax.random.key(0)))
-    _, env_chunk = plan_execution(_env(8))
-    assert env_chunk == max(16, execution.CHUNK_BYTES // bytes_per_env)
-    assert 30 < bytes_per_env < 1000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"devices": 5}, "devices=5 was asked for, and JAX sees 4: ask for at most 4."),
-        ({"devices": 3}, "4 environments cannot be shared evenly by 3 devices: choose num_envs"),
-        ({"devices": 0}, "devices is 'auto' or a positive number, got 0."),
-        ({"devices": "many"}, "devices is 'auto' or a positive number, got 'many'."),
-        ({"env_chunk": 0}, "env_chunk is 'auto', null or a positive number, got 0."),
-        ({"env_chunk": "all"}, "env_chunk is 'auto', null or a positive number, got 'all'."),
-    ],
-)
-def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        plan_execution(_env(4), **arguments)
 
 
 def test_seeds_count_from_the_first() -> None:
