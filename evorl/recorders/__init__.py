@@ -4,6 +4,7 @@ Libraries are imported when a recorder starts, not here.
 """
 
 from evorl.recorders.building import make_recorder
+from evorl.recorders.charts import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder, draw_learning_curve
@@ -17,6 +18,7 @@ from evorl.recorders.wandb_recorder import WandbRecorder
 
 __all__ = [
     "BaseRecorder",
+    "ChartRecorder",
     "CsvRecorder",
     "JsonlRecorder",
     "LearningCurveRecorder",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.recorders.charts import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder
@@ -39,6 +40,7 @@ def make_recorder(
         LogRecorder(folder.log),
         CsvRecorder(folder.metrics_csv),
         JsonlRecorder(folder.metrics_jsonl),
+        ChartRecorder(folder.path),
     ]
     if tensorboard:
         recorders.append(TensorBoardRecorder(folder.tensorboard))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Curves = dict[str, tuple[list[float], list[float]]]
-_GREEN, _BLUE, _GREY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
+GREEN, BLUE, GREY = "#1a7f5a", "#3b6fb6", "#5f6b7a"
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 MAX_SMALL = 6
 
@@ -101,46 +101,47 @@ def read_curves(metrics_csv: Path | str) -> Curves:
 
 def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
     if TRAINING in curves:
-        axes.plot(*curves[TRAINING], color=_BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
+        axes.plot(*curves[TRAINING], color=BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
     if EVALUATION in curves:
         steps, means = curves[EVALUATION]
         spreads = dict(zip(*curves.get(f"{EVALUATION}_std", ([], [])), strict=True))
         low = [mean - spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         high = [mean + spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         if spreads:
-            axes.fill_between(steps, low, high, color=_GREEN, alpha=0.16, linewidth=0, label="± standard deviation")
+            axes.fill_between(steps, low, high, color=GREEN, alpha=0.16, linewidth=0, label="± standard deviation")
         marker = "o" if len(steps) <= 40 else None
-        axes.plot(steps, means, color=_GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
+        axes.plot(steps, means, color=GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
         _label_last(axes, steps[-1], means[-1])
-    _tidy(axes)
+    tidy(axes)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
-    axes.set_xlabel("environment steps", fontsize=9, color=_GREY)
-    axes.set_ylabel("episode return", fontsize=9, color=_GREY)
+    axes.set_xlabel("environment steps", fontsize=9, color=GREY)
+    axes.set_ylabel("episode return", fontsize=9, color=GREY)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=_GREY)
+        axes.legend(frameon=False, fontsize=8, loc="best", labelcolor=GREY)
 
 
 def _label_last(axes: Axes, step: float, mean: float) -> None:
     axes.annotate(
         f"{mean:,.1f}", (step, mean), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9,
-        color=_GREEN, fontweight="bold", annotation_clip=False,
+        color=GREEN, fontweight="bold", annotation_clip=False,
     )  # fmt: skip
 
 
 def _draw_small(axes: Axes, name: str, steps: list[float], values: list[float]) -> None:
-    axes.plot(steps, values, color=_GREY, linewidth=1.0, marker="." if len(steps) == 1 else None)
-    _tidy(axes)
+    axes.plot(steps, values, color=GREY, linewidth=1.0, marker="." if len(steps) == 1 else None)
+    tidy(axes)
     axes.set_title(name.replace("_", " "), loc="left", fontsize=8, color="#222222")
     axes.tick_params(labelsize=6.5)
     axes.locator_params(nbins=4)
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """The look of every picture: few lines, grey, environment steps in words along the horizontal axis."""
     from matplotlib.ticker import FuncFormatter
 
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#c8ced6")
-    axes.tick_params(colors=_GREY, labelsize=8, length=3)
+    axes.tick_params(colors=GREY, labelsize=8, length=3)
     axes.grid(axis="y", color="#e6e9ee", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.02)

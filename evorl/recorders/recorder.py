@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from evorl.workflows.charts import Chart
 
 Row: TypeAlias = Mapping[str, float | int]
 
@@ -49,6 +52,9 @@ class BaseRecorder:
     def message(self, text: str) -> None:
         """A line on the course of the run."""
 
+    def chart(self, name: str, chart: Chart) -> None:
+        """A table that describes the end of the run, and how to draw it."""
+
     def close(self) -> None:
         """The run is over; may be called twice."""
 
@@ -79,6 +85,11 @@ class RecorderGroup(BaseRecorder):
     def message(self, text: str) -> None:
         for recorder in self.recorders:
             recorder.message(text)
+
+    def chart(self, name: str, chart: Chart) -> None:
+        for recorder in self.recorders:
+            if hasattr(recorder, "chart"):  # a user's own recorder need not have it
+                recorder.chart(name, chart)
 
     def close(self) -> None:
         """Close every recorder, also when one of them fails; the first failure is raised at the end."""

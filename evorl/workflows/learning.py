@@ -19,6 +19,7 @@ import numpy as np
 
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows import execution as programs
+from evorl.workflows.charts import Chart
 from evorl.workflows.compile_clock import CompileClock
 from evorl.workflows.rows import Row, RunningMeans, describe_evaluation
 
@@ -68,6 +69,9 @@ class Recorder(Protocol):
     def message(self, text: str) -> None:
         """A line on the course of the run."""
 
+    def chart(self, name: str, chart: Chart) -> None:
+        """A table that describes the end of the run, and how to draw it."""
+
     def close(self) -> None:
         """The run is over."""
 
@@ -93,6 +97,9 @@ class NoRecorder:
 
     def message(self, text: str) -> None:
         """Say nothing."""
+
+    def chart(self, name: str, chart: Chart) -> None:
+        """Draw nothing."""
 
     def close(self) -> None:
         """Nothing to close."""
@@ -198,6 +205,8 @@ class LearningRun:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
         if self.saved_at != self.iterations:
             self._save(state, None)
+        for name, chart in self.workflow.charts(state).items():
+            self.recorder.chart(name, chart)
         return state
 
     def _fresh_start(self, key: Key | int) -> State:
@@ -328,8 +337,8 @@ class LearningRun:
 
     def _refuse_divergence(self, rows: PyTreeDict) -> None:
         for name, values in rows.items():
-            if name == "episodes" or np.isfinite(values).all():
-                continue
+            if name == "episodes" or name.startswith("score_") or np.isfinite(values).all():
+                continue  # there may be no score yet
             bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))
             iteration = self.iterations - len(values) + bad + 1
             raise self._divergence(name, np.ravel(values[bad])[0], iteration)

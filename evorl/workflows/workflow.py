@@ -22,6 +22,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows import execution as programs
 from evorl.workflows.building import agent_from_config, read_workflow_config, training_mode
+from evorl.workflows.charts import Chart
 from evorl.workflows.execution import Execution
 from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
 from evorl.workflows.learning import Checkpointer, Recorder, run_learning
@@ -149,6 +150,10 @@ class Workflow(PyTreeNode):
         )
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()
+
+    def charts(self, state: State) -> Mapping[str, Chart]:
+        """Tables and pictures of the state at the end of a run, by name; on the host."""
+        return {}
 
     def init(self, key: Key | int = 0) -> State:
         """The first state, as one compiled program.
