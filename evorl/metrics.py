@@ -93,6 +93,13 @@ class EpisodeStatistics(PyTreeData):
             return_max=jnp.maximum(self.return_max, other.return_max),
         )
 
+    def over(self, axis: int = 0, where: jax.Array | bool = True) -> EpisodeStatistics:
+        """Statistics of the episodes of a whole axis, or of those of its entries where ``where`` holds."""
+        sums = (jnp.sum(x, axis, where=where) for x in (self.count, self.return_sum, self.length_sum))
+        least = jnp.min(self.return_min, axis, initial=jnp.inf, where=where)
+        greatest = jnp.max(self.return_max, axis, initial=-jnp.inf, where=where)
+        return EpisodeStatistics(*sums, return_min=least, return_max=greatest)
+
 
 def episode_statistics(dones: jax.Array, episode_returns: jax.Array, episode_lengths: jax.Array) -> EpisodeStatistics:
     """Statistics of the episodes that ended within a batch.

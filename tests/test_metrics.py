@@ -55,6 +55,16 @@ def test_statistics_without_episodes_are_nan_and_merge_away() -> None:
     assert (merged.count, merged.mean_return, merged.return_max) == (6, 1.0, 2.0)
 
 
+def test_statistics_over_an_axis() -> None:
+    dones, returns = jnp.array([[1, 1], [0, 0], [1, 0]]), jnp.array([[1.0, 2.0], [8.0, 8.0], [6.0, 9.0]])
+    rows = jax.vmap(episode_statistics)(dones, returns, jnp.full((3, 2), 4))
+    together = episode_statistics(dones, returns, jnp.full((3, 2), 4))
+    assert jax.tree.leaves(rows.over(axis=0)) == jax.tree.leaves(together)
+    some = rows.over(axis=0, where=jnp.array([True, True, False]))
+    assert (some.count, some.mean_return, some.return_min, some.return_max) == (2, 1.5, 1.0, 2.0)
+    assert jnp.isnan(rows.over(axis=0, where=jnp.zeros(3, bool)).mean_return)
+
+
 def test_evaluation_summary() -> None:
     metrics = EvaluationMetrics(episode_returns=jnp.array([1.0, 2.0, 6.0]), episode_lengths=jnp.array([10, 20, 30]))
     summary = metrics.summary()

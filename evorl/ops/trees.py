@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -64,3 +65,17 @@ def num_rows(tree: Any) -> int:
 def zeros_where(where: jax.Array, tree: Tree) -> Tree:
     """Leaves ``[*where.shape, ...]`` with zeros in the rows where ``where`` (bools or floats) holds."""
     return tree_where(where.astype(bool), jax.tree.map(jnp.zeros_like, tree), tree)
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Every leaf by its path, names joined by dots: ``agent.discount``."""
+    return {_dotted(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def with_leaves(tree: Tree, values: Mapping[str, Any]) -> Tree:
+    """The tree with other values for the leaves of these dotted paths; what the tree does not have is left out."""
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: values.get(_dotted(path), leaf), tree)
+
+
+def _dotted(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")

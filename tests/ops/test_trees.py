@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.trees import flatten_leading_axes, num_rows, split_leading_axis, tree_where, zeros_where
+from evorl.ops.trees import (
+    flatten_leading_axes,
+    named_leaves,
+    num_rows,
+    split_leading_axis,
+    tree_where,
+    with_leaves,
+    zeros_where,
+)
+from tests.small_workflows import small
 
 
 def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:
@@ -49,3 +58,16 @@ def test_impossible_requests_are_refused_in_words() -> None:
         split_leading_axis(jnp.zeros(6), 2, 2)
     with pytest.raises(ValueError, match="without leaves"):
         num_rows({})
+
+
+def test_leaves_by_their_names() -> None:
+    workflow = small("ppo")
+    leaves = named_leaves(workflow)
+    assert leaves["agent.clip_epsilon"] == workflow.agent.clip_epsilon
+    assert leaves["discount"] == 0.99
+    assert "num_envs" not in leaves
+    other = with_leaves(workflow, {"agent.clip_epsilon": 0.5, "discount": 0.9, "nothing": 1.0})
+    assert (other.agent.clip_epsilon, other.discount) == (0.5, 0.9)
+    assert jax.tree.structure(other) == jax.tree.structure(workflow)
+    assert named_leaves(other) == leaves | {"agent.clip_epsilon": 0.5, "discount": 0.9}
+    assert named_leaves({"a": [1, {"b": 2}]}) == {"a.0": 1, "a.1.b": 2}

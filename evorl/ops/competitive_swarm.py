@@ -1,0 +1,37 @@
+"""Competitive swarm optimisation (Cheng & Jin 2015, https://doi.org/10.1109/TCYB.2014.2322602)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.types import Key
+
+
+def competitive_swarm_step(
+    key: Key,
+    positions: jax.Array,
+    velocities: jax.Array,
+    winners: jax.Array,
+    social_factor: jax.Array | float,
+) -> tuple[jax.Array, jax.Array]:
+    """Where every particle would go and how fast, had it lost its contest (eqs. 6 and 7 of the paper).
+
+    It learns from the winner of its contest and from the mean of the swarm, in each dimension by draws of its own.
+
+    Args:
+        key: of the draws.
+        positions: ``[P, D]``.
+        velocities: ``[P, D]``.
+        winners: positions of the winners, ``[P, D]``.
+        social_factor: how much the mean of the swarm attracts; the paper has 0 for swarms of up to 100.
+
+    Returns:
+        Positions ``[P, D]``, which may lie anywhere, and velocities ``[P, D]``.
+    """
+    inertia, from_winner, from_mean = jax.random.uniform(key, (3, *positions.shape))
+    mean = jnp.mean(positions, axis=0)
+    velocities = (
+        inertia * velocities + from_winner * (winners - positions) + social_factor * from_mean * (mean - positions)
+    )
+    return positions + velocities, velocities

@@ -1,0 +1,92 @@
+"""What became of a population: hyper-parameters, scores and parents of every generation, and the winner's line."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.ops.selection import best_member
+from evorl.types import PyTreeData
+from evorl.workflows.charts import Chart, Panel
+from evorl.workflows.search_space import SearchSpace
+
+
+class PopulationHistory(PyTreeData):
+    """The last G generations of P members, in a ring: generation g is in row g modulo G.
+
+    Attributes:
+        hyper_parameters: that the members had in a generation, ``[G, P, D]``.
+        scores: that they reached with them, ``[G, P]``.
+        parents: whose state each one went on from after it, int32 ``[G, P]``.
+    """
+
+    hyper_parameters: jax.Array
+    scores: jax.Array
+    parents: jax.Array
+
+    @classmethod
+    def create(cls, num_generations: int, num_members: int, num_hyper_parameters: int) -> Self:
+        """Room for so many generations."""
+        return cls(
+            hyper_parameters=jnp.zeros((num_generations, num_members, num_hyper_parameters)),
+            scores=jnp.zeros((num_generations, num_members)),
+            parents=jnp.zeros((num_generations, num_members), jnp.int32),
+        )
+
+    def record(
+        self, generation: jax.Array, hyper_parameters: jax.Array, scores: jax.Array, parents: jax.Array
+    ) -> PopulationHistory:
+        """The history with one generation more."""
+        row = generation % self.scores.shape[0]
+        return PopulationHistory(
+            hyper_parameters=self.hyper_parameters.at[row].set(hyper_parameters),
+            scores=self.scores.at[row].set(scores),
+            parents=self.parents.at[row].set(parents),
+        )
+
+    def __getitem__(self, seed: Any) -> PopulationHistory:
+        """That of one seed, of a history with an axis for them."""
+        return jax.tree.map(lambda x: x[seed], self)
+
+    def generations(self, num_generations: int) -> np.ndarray:
+        """Numbers of the generations that are held after so many, oldest first, ``[N]``."""
+        return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
+
+    def winning_line(self, num_generations: int) -> np.ndarray:
+        """On the host: which member the best of the last generation was in each one that is held, ``[N]``."""
+        parents = np.asarray(self.parents)
+        rows = self.generations(num_generations) % len(parents)
+        line = np.zeros(len(rows), np.int32)
+        member = int(best_member(self.scores[rows[-1]])) if len(rows) else 0
+        for i in reversed(range(len(rows))):
+            line[i] = member
+            member = int(parents[rows[i - 1], member])
+        return line
+
+    def chart(self, num_generations: int, timesteps_per_generation: int, space: SearchSpace) -> Chart:
+        """A row for each member of each generation; ``winner`` is 1 along the line that led to the best.
+
+        Without ``timesteps_per_generation`` (0: they differ) it is drawn over generations.
+        """
+        held = self.generations(num_generations)
+        rows, num_members = held % self.scores.shape[0], self.scores.shape[1]
+        over_steps = timesteps_per_generation > 0
+        members = np.broadcast_to(np.arange(num_members), (len(held), num_members))
+        values = np.asarray(self.hyper_parameters)[rows]
+        columns = {
+            "generation": np.repeat(held, num_members),
+            **({"timesteps": np.repeat((held + 1) * timesteps_per_generation, num_members)} if over_steps else {}),
+            "member": members.ravel(),
+            "parent": np.asarray(self.parents)[rows].ravel(),
+            "score": np.asarray(self.scores)[rows].ravel(),
+            "winner": (members == self.winning_line(num_generations)[:, None]).astype(np.int32).ravel(),
+            **{path: values[:, :, i].ravel() for i, path in enumerate(space.paths)},
+        }
+        x = "timesteps" if over_steps else "generation"
+        panels = [Panel(x, "score", marked="winner")]
+        for path, logarithmic in zip(space.paths, np.asarray(space.logarithmic), strict=True):
+            panels.append(Panel(x, path, marked="winner", log=bool(logarithmic)))
+        return Chart(columns, tuple(panels))
