@@ -202,7 +202,7 @@ class R2D2Workflow(OffPolicyWorkflow):
     @property
     def replay_buffer(self) -> SequenceReplayBuffer:
         """Where steps are kept, drawn as starts of sequences."""
-        size = {"capacity": self.replay_capacity, "num_envs": self.env.num_envs}
+        size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
         sequences = {"length": (self.burn_in or 0) + self.sequence_length, "period": self.sequence_period}
         if self.prioritized:
             return PrioritizedSequenceReplayBuffer(**size, **sequences, exponent=self.priority_exponent)
@@ -211,7 +211,7 @@ class R2D2Workflow(OffPolicyWorkflow):
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """Sequences ``[M, T, ...]``."""
         length = self.replay_buffer.length
-        return _with_swapped_axes(take_sequences(replay_state, rows, envs, self.env.num_envs, length))
+        return _with_swapped_axes(take_sequences(replay_state, rows, envs, self.num_stored_envs, length))
 
     def _num_updates(self, state: State) -> jax.Array:
         has_sequences = self.replay_buffer.num_choices(state.replay_state) > 0

@@ -42,6 +42,7 @@ class OffPolicyWorkflow(Workflow):
         final_importance_exponent: its value at the end of training, reached linearly; ``None`` keeps it constant.
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments; the oldest make room.
+        num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
     """
 
     rollout_length: int = 1
@@ -54,6 +55,7 @@ class OffPolicyWorkflow(Workflow):
     final_importance_exponent: float | None = 1.0
     learning_starts: float = 1000.0
     replay_capacity: int = 1_000_000
+    num_sharing: int = 1
 
     ranges: ClassVar[Mapping[str, str]] = {
         "updates_per_iteration": "(0, inf)",
@@ -63,15 +65,17 @@ class OffPolicyWorkflow(Workflow):
         "final_importance_exponent": "[0, 1]",
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
+    foreign_keys: ClassVar[tuple[str, ...]] = ("num_sharing",)
     loss_names: ClassVar[tuple[str, ...]] = ()
     stores_memory: ClassVar[bool] = False  # with each step what the agent remembered before it, as ``extras.memory``
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
-        if self.replay_capacity < self.timesteps_per_iteration:
+        collected = self.timesteps_per_iteration * self.num_sharing
+        if self.replay_capacity < collected:
             raise ValueError(
                 f"replay_capacity={self.replay_capacity} is less than one iteration collects "
-                f"({self.timesteps_per_iteration} transitions): choose a larger one."
+                f"({collected} transitions): choose a larger one."
             )
         if self.n_step > self.replay_buffer.num_rows:
             raise ValueError(
@@ -82,10 +86,15 @@ class OffPolicyWorkflow(Workflow):
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
-        size = {"capacity": self.replay_capacity, "num_envs": self.env.num_envs}
+        size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
         if self.prioritized:
             return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
         return UniformReplayBuffer(**size)
+
+    @property
+    def num_stored_envs(self) -> int:
+        """Environments whose transitions are in the buffer."""
+        return self.env.num_envs * self.num_sharing
 
     @property
     def most_updates(self) -> int:
@@ -166,7 +175,10 @@ class OffPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Store the trajectory, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        replay_state = self.replay_buffer.add(state.replay_state, self._stored_part(batch))
+        stored = self._stored_part(batch)
+        if self.num_sharing > 1:
+            stored = collectives.gather_from_members(stored, axis=1)
+        replay_state = self.replay_buffer.add(state.replay_state, stored)
         agent_state = state.agent_state
         if agent_state.obs_preprocessor_state is not None:
             statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
@@ -189,7 +201,7 @@ class OffPolicyWorkflow(Workflow):
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
-        return take_n_step(replay_state, rows, envs, self.env.num_envs, self.n_step, self.discount)
+        return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
     def _draw_batches(self, state: State, key: Key) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
