@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -197,12 +196,9 @@ def build_workflow(config: DictConfig) -> Workflow:
     Raises:
         ValueError: the config does not fit together, in words.
     """
-    module_name, _, class_name = str(config.workflow).rpartition(".")
-    try:
-        workflow_class = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"workflow={config.workflow!r} names no class that can be imported: {error}.") from error
-    return workflow_class.build_from_config(config)
+    from evorl.workflows.building import workflow_from_config
+
+    return workflow_from_config(config)
 
 
 def restore(
@@ -219,14 +215,27 @@ def restore(
     """
     import jax
 
-    from evorl.types import State
     from evorl.workflows import execution
 
     template = jax.eval_shape(workflow.init, jax.random.key(seed))
     if entries is not None:
-        template = State({name: template[name] for name in entries})
+        template = _entries_of(template, entries)
     state, progress = checkpointer.restore(template, which, partial=entries is not None)
     return execution.place(workflow, state), progress
+
+
+def _entries_of(state: State, names: Iterable[str]) -> State:
+    """Some entries of a state; with a dot, an entry of an entry."""
+    from evorl.types import State
+
+    chosen = State()
+    for name in names:
+        entry, _, within = name.partition(".")
+        if within:
+            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
+        else:
+            chosen[entry] = state[entry]
+    return chosen
 
 
 @contextmanager
@@ -252,8 +261,8 @@ def _folder_of_runs(config: DictConfig) -> Path:
     from hydra.core.hydra_config import HydraConfig
 
     choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    env = str(choices.get("env", "env")).replace("/", "-")
-    return Path(config.runs_folder) / f"{choices.get('agent', 'run')}-{env}"
+    agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
+    return Path(config.runs_folder) / f"{agent}-{env}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from evorl.algorithms.crossq import CrossQWorkflow
 from evorl.algorithms.discor import DisCorWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
+from evorl.algorithms.pbt import PBTWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.pqn import PQNWorkflow
 from evorl.algorithms.r2d2 import R2D2Workflow
@@ -73,6 +74,29 @@ _CONFIGS = {
     "tqc": (TQCWorkflow, SAC_CONFIG),
     "trpo": (TRPOWorkflow, PPO_CONFIG),
 }
+_OF_THE_RUN = ("devices", "env_chunk", "eval_episodes", "eval_interval")
+
+
+def inner_config(algorithm: str) -> dict[str, Any]:
+    """The config of an algorithm as a part of another's, without what is set for the whole run."""
+    cls, config = _CONFIGS[algorithm]
+    own = {name: value for name, value in config.items() if name not in _OF_THE_RUN}
+    return {"workflow": f"{cls.__module__}.{cls.__name__}", **own}
+
+
+PBT_CONFIG = {
+    **{name: _SHARED[name] for name in _OF_THE_RUN},
+    "inner": inner_config("ppo"),
+    "search_space": {
+        "gae_lambda": {"low": 0.8, "high": 1.0},
+        "optimizer": {"learning_rate": {"low": 1e-3, "high": 1e-2, "scale": "log"}},
+        "agent.clip_epsilon": {"low": 0.1, "high": 0.4, "scale": "log"},
+    },
+    "num_members": 4,
+    "generation_interval": 64 * 2,
+    "total_timesteps": 4 * 64 * 2 * 20,
+}
+_CONFIGS["pbt"] = (PBTWorkflow, PBT_CONFIG)
 ENVS = ("CartPole-v1", "Pendulum-v1")
 
 

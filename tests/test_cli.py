@@ -95,6 +95,44 @@ def test_a_seed_replaces_the_evaluation_stream(run, trained: RunFolder, monkeypa
     assert states[0].eval_key != states[1].eval_key
 
 
+POPULATION = [
+    "agent=meta/pbt",
+    "inner=a2c",
+    "num_members=2",
+    "generation_interval=64",
+    *[
+        ("inner." if setting.startswith(("num_envs", "rollout", "agent")) else "") + setting
+        for setting in SMALL
+        if not setting.startswith(("num_epochs", "num_minibatches", "total", "eval_interval"))
+    ],
+    "total_timesteps=512",
+    "eval_interval=256",
+]
+
+
+def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``inner`` chooses a config; what the end of the run has to show is in its folder; members evaluate alone."""
+    out, err = run(cli.train, *POPULATION, f"runs_folder={tmp_path}")
+    assert err == ""
+    folder = RunFolder.latest(tmp_path)
+    assert folder.path.parent.name == "meta-pbt-cartpole"
+    assert folder.load_config().inner.workflow.endswith("A2CWorkflow")
+    assert {"schedule.csv", "schedule.png"} <= {path.name for path in folder.path.iterdir()}
+    states = []
+    evaluate = Workflow.evaluate
+    monkeypatch.setattr(Workflow, "evaluate", lambda self, state: states.append(state) or evaluate(self, state))
+    out, err = run(cli.evaluate, f"run={folder.path}", "seed=7")
+    assert (err, f"{folder.path}\ncheckpoint of " in out) == ("", True)
+    assert sorted(states[0].members) == ["agent_state", "eval_key"]  # no environments, no optimizers
+    assert states[0].eval_key == jax.random.key(7)
+    out, err = run(cli.train, f"resume={folder.path}", "inner=ppo")
+    assert "inner is taken from the run folder: leave inner=... out." in err
+    run(cli.train, f"resume={folder.path}", "total_timesteps=768", "inner.agent.value_coefficient=0.4")
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 6
+    assert folder.load_config().inner.agent.value_coefficient == 0.4
+    assert "There is no agent 'sca'. Did you mean" in run(cli.train, "agent=meta/pbt", "inner=sca")[1]
+
+
 def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}", "eval_interval=0")
     out, err = run(cli.evaluate, "run=latest", f"runs_folder={tmp_path}")

@@ -10,12 +10,19 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from evorl.algorithms.pbt import PBTWorkflow
 from evorl.cli import build_workflow, config_folder
 from evorl.envs import available_envs, create_env
 
 CONFIGS = config_folder()
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
-AGENTS = sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml"))
+AGENTS = sorted(
+    str(path.relative_to(CONFIGS / "agent").with_suffix("")) for path in (CONFIGS / "agent").rglob("*.yaml")
+)
+SEARCHED = sorted(
+    str(path.relative_to(CONFIGS / "search_space").with_suffix(""))
+    for path in (CONFIGS / "search_space").rglob("*.yaml")
+)
 ENVS = sorted(str(path.relative_to(CONFIGS / "env").with_suffix("")) for path in (CONFIGS / "env").rglob("*.yaml"))
 EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix("")) for path in (CONFIGS / "experiment").rglob("*.yaml")
@@ -50,12 +57,35 @@ def test_an_agent_builds(agent: str, env: str) -> None:
             build_workflow(_composed(f"agent={agent}", f"env={env}"))
         return
     _, state = _abstract_step(_composed(f"agent={agent}", f"env={env}"))
-    assert "agent_state" in state
+    assert "agent_state" in state.get("members", state)
+
+
+@pytest.mark.parametrize("agent", SEARCHED)
+def test_a_population_of_any_agent_builds(agent: str) -> None:
+    env = "cartpole" if agent in DISCRETE_ONLY else "pendulum"
+    config = _composed("agent=meta/pbt", f"agent@inner={agent}", f"env={env}")
+    workflow = build_workflow(config)
+    assert isinstance(workflow, PBTWorkflow)
+    assert workflow.inner.env.num_envs == OmegaConf.select(config, "inner.num_envs", default=workflow.env.num_envs)
+    assert len(workflow.search_space.paths) >= 2
+    assert int(config.total_timesteps) >= 20 * workflow.timesteps_per_iteration
+    if env == "pendulum":
+        tuned = CONFIGS / "experiment" / agent / f"{env}.yaml"
+        for key, value in _leaves(OmegaConf.to_container(OmegaConf.load(tuned))) if tuned.exists() else ():
+            assert OmegaConf.select(config, f"inner.{key}") == value
+
+
+def test_a_population_of_an_agent_without_a_search_space() -> None:
+    with pytest.raises(ValueError, match="search_space is empty"):
+        build_workflow(_composed("agent=meta/pbt", "agent@inner=reinforce"))
+    space = "+search_space.discount={low: 0.9, high: 0.99}"
+    workflow = build_workflow(_composed("agent=meta/pbt", "agent@inner=reinforce", space))
+    assert workflow.search_space.paths == ("discount",)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_builds(experiment: str) -> None:
-    agent, env = experiment.split("/")
+    agent, _, env = experiment.rpartition("/")
     assert agent in AGENTS
     assert env in ENVS
     config = _composed(f"agent={agent}", f"env={env}")

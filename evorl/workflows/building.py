@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 import typing
 from collections.abc import Mapping
@@ -59,6 +60,47 @@ def read_workflow_config(cls: type[Workflow], config: Mapping[str, Any]) -> dict
         eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     return {**own, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+
+
+def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:
+    """The workflow whose class a config names by its path, built from that config.
+
+    Args:
+        config: with ``workflow``, such as ``evorl.algorithms.ppo.PPOWorkflow``.
+        name: of that setting, for messages.
+
+    Raises:
+        ValueError: there is no such class, or the config does not fit together, in words.
+    """
+    if "workflow" not in config:
+        raise ValueError(f"{name} is missing: name the class, for example evorl.algorithms.ppo.PPOWorkflow.")
+    module_name, _, class_name = str(config["workflow"]).rpartition(".")
+    try:
+        workflow_class = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name}={config['workflow']!r} names no class that can be imported: {error}.") from error
+    return workflow_class.build_from_config(config)
+
+
+def inner_workflow(
+    config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
+) -> Workflow:
+    """The workflow that a part of a config describes, of a workflow that holds others.
+
+    Args:
+        config: of the whole.
+        name: of the part, a mapping with a ``workflow`` key.
+        shared: settings of the whole that the part has too.
+        not_its_own: further settings that only the whole has.
+
+    Raises:
+        ValueError: the part has such a setting, or does not fit together, in words.
+    """
+    part = checked_mapping(config.get(name), name)
+    for setting in (*shared, *not_its_own):
+        if setting in part:
+            raise ValueError(f"{name}.{setting} is that of the whole run: give {setting} instead.")
+    return workflow_from_config({**part, **{key: config[key] for key in shared if key in config}}, f"{name}.workflow")
 
 
 def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:

@@ -15,7 +15,7 @@ from evorl.types import State
 from evorl.workflows import Workflow, execution, learning
 from tests.small_workflows import arrays, assert_close, assert_identical, small
 
-FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
+FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1"), ("pbt", "Pendulum-v1")]
 # In iterations; most checkpoints fall between rows.
 NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2
 
@@ -130,7 +130,8 @@ def test_resume_on_another_number_of_devices(whole: tuple, tmp_path: Path) -> No
     resumed, _ = _resumed_run(wider, tmp_path)
     assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(resumed)} == {2}
     assert_identical(resumed.iterations, state.iterations)
-    assert_close(resumed.agent_state.params, state.agent_state.params, 1e-4)
+    agents, whole_agents = (state.get("members", state).agent_state for state in (resumed, state))
+    assert_close(agents.params, whole_agents.params, 1e-4)
 
 
 def test_evaluation_changes_nothing_else(whole: tuple) -> None:

@@ -1,0 +1,248 @@
+"""Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
+
+Members of a population train side by side, each with hyper-parameters of its own. After every generation the worst go
+on from the states of the best with hyper-parameters that are varied a little, so that a schedule of them is found in
+the time of one training. A member is any other workflow, whose numbers are the leaves that members differ in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ops import collectives
+from evorl.ops.collectives import MEMBER_AXIS
+from evorl.ops.competitive_swarm import competitive_swarm_step
+from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
+from evorl.ops.trees import with_leaves
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, PyTreeDict, State, pytree_field
+from evorl.workflows.building import RUN_KEYS, fields_from_config, inner_workflow, plain
+from evorl.workflows.charts import Chart
+from evorl.workflows.execution_plan import plan_execution
+from evorl.workflows.population_history import PopulationHistory
+from evorl.workflows.population_training import (
+    healthy_members,
+    population_metrics,
+    side_by_side,
+    train_side_by_side,
+    training_scores,
+    with_shared_replay,
+)
+from evorl.workflows.search_space import SearchSpace
+from evorl.workflows.settings import check_names, positive, require_positive
+from evorl.workflows.workflow import Workflow
+
+# Numbers of the run, which are those of the population: the inner workflow has no say in them.
+_OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")
+_SHARED = ("env", "eval_episodes", "env_chunk")
+
+
+class PBTWorkflow(Workflow):
+    """A population of workflows that learn at once, and learn from one another.
+
+    Attributes:
+        inner: what every member is; its numbers in the search space are the members' own.
+        search_space: what members differ in.
+        num_members: size of the population P.
+        generation_interval: environment steps of each member between two selections, in whole iterations; where the
+            steps of an iteration differ, a number of iterations.
+        score: members are compared by the mean return of the episodes that ended in ``training``, or by that of
+            ``eval_episodes`` episodes of ``evaluation``.
+        exploit: whether there is selection; without it members keep the settings they were given.
+        explore: how replaced members vary hyper-parameters: ``perturb``, or ``cso``, competitive swarm optimisation.
+        truncation: share of the members that is replaced, by members drawn from as large a share of the best.
+        perturbation_factor: see ``SearchSpace.perturb``.
+        resample_probability: of drawing a hyper-parameter of a replaced member anew.
+        social_factor: see ``competitive_swarm_step``.
+        shared_replay: whether off-policy members store into one buffer and learn from what all have stored.
+        history_length: generations that are remembered for the chart of the winning schedule.
+    """
+
+    inner: Workflow = pytree_field(kw_only=True)
+    search_space: SearchSpace = pytree_field(kw_only=True)
+    num_members: int = 8
+    generation_interval: int = 5000
+    score: Literal["evaluation", "training"] = "training"
+    exploit: bool = True
+    explore: Literal["perturb", "cso"] = "perturb"
+    truncation: float = 0.25
+    perturbation_factor: float = 1.2
+    resample_probability: float = 0.25
+    social_factor: float = 0.1
+    shared_replay: bool = False
+    history_length: int = 1000
+
+    ranges: ClassVar[Mapping[str, str]] = {
+        "truncation": "(0, 0.5]",
+        "perturbation_factor": "(1, inf)",
+        "resample_probability": "[0, 1]",
+        "social_factor": "[0, inf)",
+    }
+    sharded_axes: ClassVar[Mapping[str, int]] = {"members": 0}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "num_members", "generation_interval", "history_length")
+        if self.num_members < 2:
+            raise ValueError(f"num_members={self.num_members} is no population: it takes 2 or more.")
+
+    @classmethod
+    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build the population and the workflow of its members, which ``inner`` describes with a ``workflow`` key.
+
+        Raises:
+            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+        """
+        config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+        own = {f.name for f in dataclasses.fields(cls)} - {"agent", "discount", "eval_env", "execution"}
+        check_names(config, own | {"devices", "num_seeds"} | RUN_KEYS, "config key")
+        own -= {*_SHARED, "inner", "search_space"}
+        settings = fields_from_config(cls, {name: config[name] for name in own if name in config}, "")
+        members = inner_workflow(config, "inner", _SHARED, ("devices", "num_seeds"))
+        execution, _ = plan_execution(
+            members.env,
+            config.get("devices", 1),
+            positive(config.get("num_seeds", 1), "num_seeds"),
+            members.env_chunk,
+            num_members=settings.get("num_members", cls.num_members),
+        )
+        if settings.get("shared_replay"):
+            members = with_shared_replay(members, settings.get("num_members", cls.num_members))
+        of_members = {name: getattr(members, name) for name in ("agent", "eval_env", *_SHARED)}
+        space = SearchSpace.from_config(config.get("search_space"), members, _OF_THE_RUN)
+        return cls(inner=members, search_space=space, execution=execution, **of_members, **settings)
+
+    @property
+    def iterations_per_generation(self) -> int:
+        """Iterations of the members between two selections."""
+        return max(1, round(self.generation_interval / (self.inner.timesteps_per_iteration or 1)))
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Environment steps of a generation, over all members; 0 where they differ."""
+        return self.num_members * self.iterations_per_generation * self.inner.timesteps_per_iteration
+
+    @property
+    def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of the members what their own evaluation reads, and what is the population's."""
+        own = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
+        return (*own, "hyper_parameters", "scores", "member_iterations", "eval_key", "iterations")
+
+    def member(self, hyper_parameters: jax.Array) -> Workflow:
+        """The inner workflow of a member with these hyper-parameters ``[D]``."""
+        values = self.search_space.named(hyper_parameters)
+        return with_leaves(self.inner, {**values, "total_timesteps": self.total_timesteps / self.num_members})
+
+    def setup(self, key: Key) -> State:
+        """Members with keys and hyper-parameters of their own."""
+        key, eval_key, space_key, members_key = jax.random.split(key, 4)
+        hyper_parameters = self.search_space.sample(space_key, self.num_members)
+        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
+        member_keys = jax.random.split(members_key, self.num_members)[rows]
+        members = jax.vmap(lambda values, key: self.member(values).setup(key))(hyper_parameters[rows], member_keys)
+        shared = {"replay_state": members.pop("replay_state")} if self.shared_replay else {}
+        shared, counter = jax.tree.map(lambda x: x[0], (State(shared), members.pop("iterations")))
+        velocities = {"velocities": jnp.zeros_like(hyper_parameters)} if self.explore == "cso" else {}
+        return State(
+            members=members,
+            shared=shared,
+            member_iterations=counter,
+            hyper_parameters=hyper_parameters,
+            scores=jnp.full(self.num_members, jnp.nan, jnp.float32),
+            history=PopulationHistory.create(self.history_length, *hyper_parameters.shape),
+            key=key,
+            eval_key=eval_key,
+            iterations=counter,
+            **velocities,
+        )
+
+    def collect(self, state: State) -> tuple[SampleBatch, State]:
+        """Train every member for a generation and score it.
+
+        Returns:
+            ``rewards`` are the scores ``[P]``; ``extras`` the members' metrics ``[P]``, and whether they are
+            ``healthy``: a member with a metric that is not finite has the score of minus infinity. NaN is the score
+            of a member that has ended no episode yet.
+        """
+        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
+        members = state.members | state.shared
+        members |= {"iterations": state.member_iterations, "hyper_parameters": state.hyper_parameters[rows]}
+        num_iterations = self.iterations_per_generation
+        metrics, members = train_side_by_side(self._step_of_member, members, state.shared, num_iterations)
+        if self.score == "evaluation":
+            scores = side_by_side(self._evaluation_of_member, members, state.shared).episode_return
+            healthy = healthy_members(metrics) & jnp.isfinite(scores)
+        else:
+            scores, healthy = training_scores(metrics, state.scores[rows]), healthy_members(metrics)
+        extras = PyTreeDict(metrics=metrics, healthy=healthy)
+        batch = SampleBatch(rewards=jnp.where(healthy, scores, -jnp.inf), extras=extras)
+        counter, _ = members.pop("iterations"), members.pop("hyper_parameters")
+        shared = State({name: members.pop(name) for name in state.shared})
+        state = state.replace(members=members, shared=shared, member_iterations=counter)
+        return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state
+
+    def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
+        own = {"hyper_parameters": state.pop("hyper_parameters")}
+        metrics, state = self.member(own["hyper_parameters"]).pure_step(state)
+        return metrics, state | own
+
+    def _evaluation_of_member(self, state: State) -> PyTreeDict:
+        return self.member(state.hyper_parameters).evaluation(state)
+
+    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
+        """Replace the worst by clones of the best, and let these explore."""
+        key, exploit_key, explore_key = jax.random.split(state.key, 3)
+        scores, own = batch.rewards, jnp.arange(self.num_members)
+        parents = own
+        if self.exploit and self.explore == "cso":
+            parents = pair_parents(exploit_key, scores)
+        elif self.exploit:
+            parents = truncation_parents(exploit_key, scores, self.truncation)
+        history = state.history.record(state.iterations.low, state.hyper_parameters, scores, parents)
+        metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, parents != own)
+        of_best = self.search_space.named(state.hyper_parameters[best_member(scores)])
+        metrics |= {f"hyper_parameter/{path}": value for path, value in of_best.items()}
+        state = state.replace(key=key, history=history, scores=scores[parents])
+        if self.exploit:
+            state = self._explore(state, explore_key, parents)
+            # Rows of a shared buffer follow one another in time: clones go on in the environments that they have.
+            stay = {"env_state": state.members.env_state} if self.shared_replay else {}
+            state = state.replace(members=clones(state.members, parents) | stay)
+        return metrics, state
+
+    def _explore(self, state: State, key: Key, parents: jax.Array) -> State:
+        """Other hyper-parameters for the members that were replaced."""
+        space, before = self.search_space, state.hyper_parameters
+        replaced = (parents != jnp.arange(self.num_members))[:, None]
+        move_key, resample_key = jax.random.split(key)
+        if self.explore == "cso":
+            positions = space.to_unit(before)
+            moved, velocities = competitive_swarm_step(
+                move_key, positions, state.velocities, positions[parents], self.social_factor
+            )
+            state = state.replace(velocities=jnp.where(replaced, velocities, state.velocities))
+            explored = space.from_unit(moved)
+        else:
+            explored = space.perturb(move_key, before[parents], self.perturbation_factor)
+        explored = space.resample(resample_key, explored, self.resample_probability)
+        return state.replace(hyper_parameters=jnp.where(replaced, explored, before))
+
+    def evaluation(self, state: State) -> PyTreeDict:
+        """The evaluation of the member with the best score, by other episodes than those it was chosen by."""
+        best = best_member(state.scores)
+        read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
+        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
+        own |= {"eval_key": state.eval_key, "iterations": state.member_iterations}
+        return self._evaluation_of_member(own | {"hyper_parameters": state.hyper_parameters[best]})
+
+    def charts(self, state: State) -> Mapping[str, Chart]:
+        """``schedule``: the hyper-parameters of all members, and the line that led to the best; for each seed."""
+        size = (int(state.iterations), self.timesteps_per_iteration)
+        names = {"schedule": ...}  # one seed has no axis for it
+        if self.execution.num_seeds is not None:
+            names = {f"schedule_seed_{i}": i for i in range(self.execution.num_seeds)}
+        return {name: state.history[i].chart(*size, self.search_space) for name, i in names.items()}
