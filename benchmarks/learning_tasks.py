@@ -86,6 +86,7 @@ EVOLUTION = ("env=cartpole", "num_seeds=3", "eval_episodes=20", "total_timesteps
 BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 HIDDEN_VELOCITIES = ("env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000")
+PBT_PENDULUM = ("agent=meta/pbt", "env=pendulum", "num_seeds=3", "eval_episodes=20", "eval_interval=100000")
 TASKS = {
     task.name: task
     for task in (
@@ -323,6 +324,28 @@ TASKS = {
             published=Published(
                 "MinAtar", "https://github.com/kenjyoung/MinAtar/blob/master/examples/dqn.py", 5_000_000
             ),
+        ),
+        LearningTask(
+            "pbt_pendulum",
+            "PBT over PPO, 8 members, Pendulum-v1 (gymnax), steps of all members",
+            (*PBT_PENDULUM, "explore=perturb"),
+            threshold=-400,
+            within_timesteps=1_600_000,
+        ),
+        LearningTask(
+            "pbt_cso_pendulum",
+            "PBT over PPO by a competitive swarm, 8 members, Pendulum-v1 (gymnax), steps of all members",
+            (*PBT_PENDULUM, "explore=cso"),
+            threshold=-400,
+            within_timesteps=1_600_000,
+        ),
+        LearningTask(
+            "pbt_without_selection_pendulum",
+            "the best of 8 fixed settings of PPO from the same search space, Pendulum-v1 (gymnax)",
+            (*PBT_PENDULUM, "exploit=false"),
+            threshold=-400,
+            within_timesteps=1_600_000,
+            solvable=False,
         ),
         LearningTask(
             "ppo_hopper",

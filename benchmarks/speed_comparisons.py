@@ -10,6 +10,7 @@ from benchmarks.evolution_comparisons import EVOLUTION_COMPARISONS
 from benchmarks.process_comparisons import PROCESS_COMPARISONS
 
 PPO = "evorl.algorithms.ppo.PPOWorkflow"
+PBT = "evorl.algorithms.pbt.PBTWorkflow"
 SAC = "evorl.algorithms.sac.SACWorkflow"
 DQN = "evorl.algorithms.dqn.DQNWorkflow"
 TD3 = "evorl.algorithms.td3.TD3Workflow"
@@ -226,6 +227,32 @@ def _ppo_cartpole(num_seeds: int, at_least: float, steps: int) -> Comparison:
     )
 
 
+def _pbt_cartpole() -> Comparison:
+    steps = 128_000
+    inner = {key: value for key, value in PPO_CARTPOLE.items() if key not in ("env", "devices")}
+    population = {
+        "workflow": PBT,
+        "env": CARTPOLE,
+        "inner": inner,
+        "num_members": 8,
+        "search_space": {
+            "optimizer.learning_rate": {"low": 1e-4, "high": 1e-2, "scale": "log"},
+            "agent.clip_epsilon": {"low": 0.05, "high": 0.5, "scale": "log"},
+            "agent.entropy_coefficient": {"low": 1e-4, "high": 0.1, "scale": "log"},
+        },
+        "devices": "auto",
+    }
+    return Comparison(
+        "pbt_cartpole",
+        "PBT of 8 members, and 8 seeds, PPO CartPole as in ppo_cartpole_8seeds, a selection every 5,000 steps",
+        sides={
+            "population": training(population, 8 * steps, 8 * steps),
+            "seeds": training({**PPO_CARTPOLE, "num_seeds": 8}, steps, steps),
+        },
+        bars=[Bar("population / seeds", ratio("population", "seeds"), at_least=1 / 1.15)],
+    )
+
+
 def _sac_hopper() -> Comparison:
     steps = 1500
     return Comparison(
@@ -340,6 +367,7 @@ COMPARISONS = {
         _ppo_hopper_mjx(),
         _ppo_cartpole(1, 1.0, 256_000),
         _ppo_cartpole(8, 2.0, 64_000),
+        _pbt_cartpole(),
         _sac_hopper(),
         _dqn_cartpole(),
         _sac_pendulum(),
