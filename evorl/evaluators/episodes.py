@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,9 @@ from evorl.agent import AgentState
 from evorl.envs.env import EnvState
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.ops.normalization import ObservationSums
+from evorl.ops.packing import pack
 from evorl.rollout import ActionFn, env_step, with_memory
+from evorl.sample_batch import SampleBatch
 from evorl.suggestions import did_you_mean
 from evorl.types import Key, PyTreeData, PyTreeDict
 
@@ -26,6 +28,8 @@ class EpisodeOutcomes(PyTreeData):
         totals: sums over the episode of the named entries of ``info``, ``[B, ...]`` each.
         last: their values at the episode's last step.
         observed: sums of the observations the agent acted on; ``None`` unless wanted.
+        transitions: every step, ``[B, T, ...]``, as a rollout gives them; past ``lengths`` they mean nothing, and an
+            episode that was cut is ``done`` at its last step. ``None`` unless wanted.
     """
 
     returns: jax.Array
@@ -33,11 +37,13 @@ class EpisodeOutcomes(PyTreeData):
     totals: PyTreeDict
     last: PyTreeDict
     observed: ObservationSums | None
+    transitions: SampleBatch | None = None
 
 
 class _Progress(PyTreeData):
     env_state: EnvState
     outcomes: EpisodeOutcomes
+    recorded: dict[str, jax.Array] | None  # packed transitions, [T, B, features] by dtype
     ended: jax.Array  # [B]
     step: jax.Array
 
@@ -52,6 +58,7 @@ def play_episodes(
     discount: jax.Array | float = 1.0,
     env_fields: Sequence[str] = (),
     observe: bool = False,
+    record: Sequence[str] | None = None,
 ) -> EpisodeOutcomes:
     """Play one episode in each row until all wanted ones have ended, or ``max_episode_steps``.
 
@@ -63,8 +70,10 @@ def play_episodes(
         wanted: bool ``[B]``; the others are not waited for, and their outcomes stay 0.
         max_episode_steps: an episode still running then is counted as it stands.
         discount: the weight of the reward at step t is ``discount ** t``.
-        env_fields: entries of ``info`` to add up, with dots between the names of nested ones (``metrics.x_position``).
+        env_fields: entries of ``info`` to add up, see ``info_entries``.
         observe: whether to add up observations too.
+        record: the entries of ``info`` to keep with recorded transitions, under ``extras.env_extras``; ``None`` records
+            none.
 
     Raises:
         ValueError: ``info`` has no such entry; in words.
@@ -72,12 +81,18 @@ def play_episodes(
     reset_keys, action_keys = keys
     env_state = with_memory(env.reset(reset_keys), agent_state)
 
+    def one_step(env_state: EnvState, step: jax.Array | int) -> tuple[EnvState, SampleBatch]:
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, step)
+        env_state, transition = env_step(env.step, action_fn, env_state, agent_state, step_keys, record or ())
+        if record is not None:
+            transition = transition.replace(dones=transition.dones | (step + 1 == max_episode_steps))
+        return env_state, transition
+
     def running(progress: _Progress) -> jax.Array:
         return ~progress.ended.all() & (progress.step < max_episode_steps)
 
     def advance(progress: _Progress) -> _Progress:
-        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, progress.step)
-        env_state, transition = env_step(env.step, action_fn, progress.env_state, agent_state, step_keys)
+        env_state, transition = one_step(progress.env_state, progress.step)
         alive, old = ~progress.ended, progress.outcomes
         weight = jnp.asarray(discount, jnp.float32) ** progress.step
         fields = info_entries(env_state.info, env_fields)
@@ -88,8 +103,16 @@ def play_episodes(
             last=jax.tree.map(lambda last, x: _where(alive, x, last), old.last, fields),
             observed=old.observed.add(transition.obs, alive) if old.observed is not None else None,
         )
+        recorded = progress.recorded
+        if recorded is not None:
+            rows, _ = pack(transition)
+            recorded = jax.tree.map(lambda buffer, row: buffer.at[progress.step].set(row), recorded, rows)
         return _Progress(
-            env_state=env_state, outcomes=outcomes, ended=progress.ended | transition.dones, step=progress.step + 1
+            env_state=env_state,
+            outcomes=outcomes,
+            recorded=recorded,
+            ended=progress.ended | transition.dones,
+            step=progress.step + 1,
         )
 
     num_rows = wanted.shape[0]
@@ -101,8 +124,46 @@ def play_episodes(
         last=zeros,
         observed=ObservationSums.start(agent_state.obs_preprocessor_state, env_state.obs) if observe else None,
     )
-    progress = _Progress(env_state=env_state, outcomes=start, ended=~wanted, step=jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(running, advance, progress).outcomes
+    recorded, unpack = (None, None) if record is None else _empty_record(one_step, env_state, max_episode_steps)
+    progress = _Progress(
+        env_state=env_state, outcomes=start, recorded=recorded, ended=~wanted, step=jnp.zeros((), jnp.int32)
+    )
+    progress = jax.lax.while_loop(running, advance, progress)
+    if unpack is None:
+        return progress.outcomes
+    transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded))
+    return progress.outcomes.replace(transitions=transitions)
+
+
+def _empty_record(one_step: Callable, env_state: EnvState, num_steps: int) -> tuple[Any, Callable[[Any], SampleBatch]]:
+    """Room for the packed transitions of all steps, and the function that takes them apart."""
+    unpack: list[Callable[[Any], SampleBatch]] = []
+
+    def packed_step(env_state: EnvState) -> Any:
+        rows, unpack_rows = pack(one_step(env_state, 0)[1])
+        unpack.append(unpack_rows)
+        return rows
+
+    shapes = jax.eval_shape(packed_step, env_state)
+    return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), shapes), unpack[-1]
+
+
+def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
+    """Recorded transitions as a replay ring of one environment takes them: episode after episode, step after step.
+
+    Args:
+        outcomes: with transitions; leading axes of any number, M rows with all their steps.
+
+    Returns:
+        The rows ``[M, 1, ...]``, and which of them are steps of an episode, bool ``[M]``: the ``mask`` of ``add``.
+    """
+    transitions, lengths = outcomes.transitions, outcomes.lengths
+    if transitions is None:
+        raise ValueError("these episodes were played without recording their transitions: play them with record=...")
+    num_steps = transitions.dones.shape[lengths.ndim]
+    is_step = jnp.arange(num_steps) < lengths[..., None]
+    rows = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[lengths.ndim + 1 :]), transitions)
+    return rows, is_step.reshape(-1)
 
 
 def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:
@@ -113,21 +174,33 @@ def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:
 
 
 def info_entries(info: PyTreeDict, names: Sequence[str]) -> PyTreeDict:
-    """Entries of ``info`` by name; a dot goes one level down.
+    """Entries of the ``info`` of B environments by name, float32.
+
+    A dot goes one level down (``metrics.x_position``). At the end a number may stand, for one component of an entry
+    that is a vector: ``next_obs.0`` is the first number of the observation that a step led to.
 
     Raises:
-        ValueError: there is no such entry, with the nearest one that is there.
+        ValueError: there is no such entry, with the nearest one that is there, or no such component.
     """
     there: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(info):
         there[".".join(str(getattr(entry, "key", getattr(entry, "name", entry))) for entry in path)] = leaf
-    for name in names:
-        if name not in there:
-            raise ValueError(
-                f"the environment's info has no entry {name!r}.{did_you_mean(name, there)} There are: "
-                f"{', '.join(sorted(there))}."
-            )
-    return PyTreeDict({name: there[name].astype(jnp.float32) for name in names})
+    return PyTreeDict({name: _entry(there, name).astype(jnp.float32) for name in names})
+
+
+def _entry(there: dict[str, jax.Array], name: str) -> jax.Array:
+    if name in there:
+        return there[name]
+    entry, _, component = name.rpartition(".")
+    if entry not in there or not component.isdigit():
+        raise ValueError(
+            f"the environment's info has no entry {name!r}.{did_you_mean(name, there)} There are: "
+            f"{', '.join(sorted(there))}."
+        )
+    values = there[entry]
+    if values.ndim != 2 or int(component) >= values.shape[1]:
+        raise ValueError(f"{name!r} is no component of {entry}, which is of shape {list(values.shape[1:])}.")
+    return values[:, int(component)]
 
 
 def _where(rows: jax.Array, values: jax.Array, others: jax.Array | float) -> jax.Array:

@@ -33,6 +33,7 @@ class PopulationEvaluator(PyTreeNode):
             differences are those of the individuals.
         env_fields: entries of ``info`` to add up, see ``play_episodes``.
         observe: whether to add up the observations.
+        record: whether to record transitions, and with which entries of ``info``, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -43,6 +44,7 @@ class PopulationEvaluator(PyTreeNode):
     common_random_numbers: bool = False
     env_fields: tuple[str, ...] = ()
     observe: bool = False
+    record: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_episodes", "chunk"):
@@ -90,6 +92,7 @@ class PopulationEvaluator(PyTreeNode):
                 self.discount,
                 self.env_fields,
                 self.observe,
+                self.record,
             )
 
         if num_chunks == 1:

@@ -2,7 +2,9 @@
 
 Storage leaves are ``[R, B, ...]``: R rows, each holding one transition of every environment. The environment axis is
 the one a device mesh shards, so a device keeps the transitions of its own environments and writing needs no
-communication. A buffer is this engine plus a *strategy*: a function of state and key that gives ``(rows, envs)``.
+communication. A ring of a single environment is whole on every device, and each is given the same rows; so whole
+episodes are stored, one after another, whose lengths differ. A buffer is this engine plus a *strategy*: a function of
+state and key that gives ``(rows, envs)``.
 
 The ring is never carried through ``lax.cond``, which may copy it whole: rows that are not wanted are dropped by their
 index. Writing is a scatter of whole rows, which XLA does in place when the state is donated or carried by a loop.
@@ -44,10 +46,10 @@ def init_ring(num_rows: int, num_envs: int, sample_spec: Any) -> ReplayState:
 
     Args:
         num_rows: R.
-        num_envs: B over all devices.
+        num_envs: B over all devices; a single one is kept by each of them.
         sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
     """
-    local_envs = local_indices(num_envs).shape[0]
+    local_envs = 1 if num_envs == 1 else local_indices(num_envs).shape[0]
     spec = jax.eval_shape(lambda tree: tree, sample_spec)
     data = jax.tree.map(lambda leaf: jnp.zeros((num_rows, local_envs, *leaf.shape), leaf.dtype), spec)
     return ReplayState(data=data, cursor=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
@@ -92,7 +94,7 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     On a mesh ``envs`` are global indices, equal on every device: each contributes those it holds, zeros otherwise, and
     the sum of the contributions is the same on all. The result does not depend on the number of devices.
     """
-    if num_shards() == 1:
+    if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
     held = local_indices(num_envs)
     local_envs = envs - held[0]

@@ -111,6 +111,21 @@ def test_shards_together_do_what_one_device_does(devices: int) -> None:
         np.testing.assert_array_equal(one, many)
 
 
+def test_a_single_environment_is_whole_on_every_device() -> None:
+    rows = jnp.array([0, 3, 5, 6])
+
+    def run(batch: SampleBatch) -> SampleBatch:
+        state = add_rows(init_ring(ROWS, 1, SPEC), batch, jnp.arange(9) % 4 != 1)
+        return take(state.data, rows, jnp.zeros_like(rows), 1)
+
+    mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
+    on_mesh = jax.shard_map(run, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
+    batch = jax.tree.map(lambda x: x[:, :1], _rows(0, 9))
+    expected, result = jax.jit(run)(batch), jax.jit(on_mesh)(batch)
+    np.testing.assert_array_equal(expected.rewards, batch.rewards[jnp.array([0, 4, 7, 8]), 0])
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+
+
 def _instructions_on_the_whole_buffer(add_fn: Callable[..., ReplayState], num_steps: int, seeds: int) -> Counter[str]:
     """How often each instruction makes an array of the buffer's shape, in a donated loop of adding and sampling."""
     num_rows, width = 997, 13

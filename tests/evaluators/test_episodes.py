@@ -1,0 +1,157 @@
+"""Transitions of played episodes, as replay takes them; entries of ``info`` by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import Agent, AgentState
+from evorl.envs import AutoresetMode
+from evorl.envs.wrappers import VECTOR_ENVS
+from evorl.evaluators import PopulationEvaluator
+from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, info_entries, play_episodes, transition_rows
+from evorl.replay_buffers import UniformReplayBuffer, take_n_step
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.countdown import LONGEST, Countdown
+from tests.small_workflows import assert_identical
+
+KEY = jax.random.key(5)
+NUM_EPISODES = 12
+STEPS = LONGEST + 2
+
+
+class Adder(Agent):
+    """Its only parameter is its action."""
+
+    def init(self, obs_space: Any, action_space: Any, key: jax.Array) -> AgentState:
+        return AgentState(params=PyTreeDict(policy=jnp.zeros(())))
+
+    def compute_actions(self, agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[Any, PyTreeDict]:
+        return jnp.full_like(batch.obs, agent_state.params.policy), PyTreeDict()
+
+    def evaluate_actions(self, agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[Any, PyTreeDict]:
+        return self.compute_actions(agent_state, batch, key)
+
+
+def _state(action: float = 0.25) -> AgentState:
+    return AgentState(params=PyTreeDict(policy=jnp.float32(action)))
+
+
+def _play(mode: AutoresetMode = AutoresetMode.DISABLED, steps: int = STEPS, **options: Any) -> EpisodeOutcomes:
+    env = VECTOR_ENVS[mode](Countdown(), NUM_EPISODES)
+    keys = episode_keys(KEY, jnp.arange(NUM_EPISODES))
+    wanted = jnp.arange(NUM_EPISODES) != 3
+    options = {"record": ("termination",), **options}
+    return play_episodes(env, Adder().evaluate_actions, _state(), keys, wanted, steps, **options)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_step_is_recorded(mode: AutoresetMode) -> None:
+    """A row counts down from its length, is paid for it, and ends at 0, whatever the environment does then."""
+    outcomes = _play(mode)
+    transitions = outcomes.transitions
+    assert transitions is not None
+    assert transitions.obs.shape == (NUM_EPISODES, STEPS, 1)
+    lengths = np.asarray(outcomes.lengths)
+    assert lengths[3] == 0
+    assert len(set(lengths)) > 3
+    for row, length in enumerate(lengths):
+        own = jax.tree.map(lambda x, row=row, length=length: np.asarray(x[row, :length]), transitions)
+        left = np.arange(length, 0, -1)
+        np.testing.assert_array_equal(own.obs[:, 0], left)
+        np.testing.assert_array_equal(own.next_obs[:, 0], left - 1)
+        np.testing.assert_array_equal(own.actions[:, 0], np.full(length, 0.25))
+        np.testing.assert_array_equal(own.rewards, left + 0.25)
+        np.testing.assert_array_equal(own.dones, left == 1)
+        np.testing.assert_array_equal(own.extras.env_extras.termination, left == 1)
+
+
+def test_recording_changes_nothing_else() -> None:
+    without = _play(record=None)
+    assert without.transitions is None
+    assert_identical(_play().replace(transitions=None), without)
+    with pytest.raises(ValueError, match="play them with record="):
+        transition_rows(without)
+
+
+def test_a_cut_episode_is_done_but_not_terminated() -> None:
+    outcomes = _play(steps=3)
+    transitions, lengths = outcomes.transitions, np.asarray(outcomes.lengths)
+    assert transitions is not None
+    assert transitions.dones.shape == (NUM_EPISODES, 3)
+    cut = np.asarray(transitions.obs[:, 0, 0]) > 3
+    assert cut.any()
+    assert (lengths[cut] == 3).all()
+    assert np.asarray(transitions.dones)[cut, 2].all()
+    assert not np.asarray(transitions.extras.env_extras.termination)[cut].any()
+
+
+def test_rows_in_a_ring_are_whole_episodes_in_order() -> None:
+    outcomes = _play()
+    rows, is_step = transition_rows(outcomes)
+    assert rows.obs.shape == (NUM_EPISODES * STEPS, 1, 1)
+    lengths = np.asarray(outcomes.lengths)
+    assert is_step.sum() == lengths.sum()
+    buffer = UniformReplayBuffer(capacity=NUM_EPISODES * STEPS)
+    stored = rows.replace(extras=PyTreeDict(termination=rows.extras.env_extras.termination))
+    ring = buffer.add(buffer.init(jax.tree.map(lambda x: x[0, 0], stored)), stored, is_step)
+    expected = np.concatenate([np.arange(length, 0, -1) for length in lengths])
+    assert int(ring.size) == len(expected)
+    np.testing.assert_array_equal(np.asarray(ring.data.obs)[: len(expected), 0, 0], expected)
+    # Transitions over two steps end with their episode, not in the next one.
+    drawn = take_n_step(ring, jnp.arange(len(expected)), jnp.zeros(len(expected), jnp.int32), 1, 2, 1.0)
+    np.testing.assert_array_equal(drawn.next_obs[:, 0], np.maximum(expected - 2, 0))
+    np.testing.assert_array_equal(drawn.extras.discounts, expected > 2)
+
+
+def test_chunks_of_a_population_record_the_same() -> None:
+    policies, pop_size = jnp.linspace(-1.0, 1.0, 5), 5
+    env = VECTOR_ENVS[AutoresetMode.DISABLED](Countdown(), 4)
+
+    def recorded(chunk: int | None) -> tuple[SampleBatch, jax.Array]:
+        evaluator = PopulationEvaluator(
+            env, num_episodes=2, max_episode_steps=STEPS, chunk=chunk, record=("termination",)
+        )
+
+        def ask(first: jax.Array | int, count: int) -> jax.Array:
+            return policies[jnp.minimum(first + jnp.arange(count), pop_size - 1)]
+
+        outcomes = evaluator.evaluate(Adder(), _state(), ask, pop_size, KEY)
+        assert outcomes.transitions is not None
+        assert outcomes.transitions.obs.shape == (pop_size, 2, STEPS, 1)
+        return transition_rows(outcomes)
+
+    (whole, is_step), (parts, is_step_in_parts) = recorded(None), recorded(2)
+    np.testing.assert_array_equal(is_step, is_step_in_parts)
+    assert_identical(whole[np.asarray(is_step)], parts[np.asarray(is_step)])
+    actions = np.asarray(whole.actions).reshape(pop_size, -1)[np.asarray(is_step).reshape(pop_size, -1)]
+    assert set(actions) == set(np.asarray(policies))
+
+
+def test_entries_of_info_by_name() -> None:
+    info = PyTreeDict(
+        next_obs=jnp.asarray([[1.0, 2.0], [3.0, 4.0]]), metrics=PyTreeDict(x=jnp.asarray([5, 6])), steps=jnp.zeros(2)
+    )
+    entries = info_entries(info, ("next_obs.1", "metrics.x", "next_obs"))
+    np.testing.assert_array_equal(entries["next_obs.1"], [2.0, 4.0])
+    np.testing.assert_array_equal(entries["metrics.x"], [5.0, 6.0])
+    assert entries["metrics.x"].dtype == jnp.float32
+    assert entries["next_obs"].shape == (2, 2)
+    with pytest.raises(ValueError, match=r"has no entry 'metrics\.y'.*metrics\.x"):
+        info_entries(info, ("metrics.y",))
+    with pytest.raises(ValueError, match=r"'next_obs\.2' is no component of next_obs, which is of shape \[2\]"):
+        info_entries(info, ("next_obs.2",))
+    with pytest.raises(ValueError, match="is no component of steps"):
+        info_entries(info, ("steps.0",))
+
+
+def test_observations_of_an_episode_are_added_up() -> None:
+    outcomes = _play(env_fields=("next_obs.0",), record=None)
+    lengths = np.asarray(outcomes.lengths)
+    np.testing.assert_array_equal(outcomes.totals["next_obs.0"], lengths * (lengths - 1) / 2)
+    np.testing.assert_array_equal(outcomes.last["next_obs.0"], np.zeros(NUM_EPISODES))
