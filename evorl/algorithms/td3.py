@@ -164,9 +164,9 @@ class TD3Agent(Agent):
         return categorical_losses(outputs, rewards, discounts, jax.nn.softmax(next_outputs), self.support)
 
     def actor_loss(
-        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
-        """``-E[Q_1(s, pi(s))]``, whose gradient is the deterministic policy gradient (Silver et al. 2014, eq. 9)."""
+        """``-E[Q_1(s, pi(s))]``, the deterministic policy gradient's (Silver et al. 2014, eq. 9); draws nothing."""
         actions = self._policy(agent_state, policy_params, batch.obs)
         obs = preprocess(agent_state, batch.obs, self.value_obs_key)
         first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)

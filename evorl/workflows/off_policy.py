@@ -21,7 +21,7 @@ from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers import PrioritizedReplayBuffer, ReplayState, UniformReplayBuffer, take_n_step
 from evorl.rollout import memory_of, rollout, with_memory
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, PolicyExtras, PyTreeDict, State, pytree_field
+from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
@@ -124,20 +124,42 @@ class OffPolicyWorkflow(Workflow):
             ``[N]``, of which priorities are made.
         """
 
+    def policy_loss(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
+        """By what the agent's critics improve a policy, which need not be the agent's own; see its ``actor_loss``.
+
+        Raises:
+            ValueError: the agent has no policy apart from its values.
+        """
+        loss_fn = getattr(self.agent, "actor_loss", None)
+        if loss_fn is None:
+            raise ValueError(f"{type(self).__name__} has no policy that critics improve; td3, ddpg and sac have one.")
+        return loss_fn(policy_params, agent_state, batch, keys)[0]
+
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizers, environments and an empty buffer."""
         agent_key, env_key, state = split_setup_keys(key)
-        agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
-        state.agent_state = agent_state
-        state.opt_state = self.init_optimizers(agent_state)
-        state.env_state = with_memory(self.env.reset(env_key), agent_state)
-        state.replay_state = self.replay_buffer.init(self._transition_spec(state.env_state))
+        state |= self.init_learning(agent_key)
+        state.env_state = with_memory(self.env.reset(env_key), state.agent_state)
         return state
 
+    def init_learning(self, key: Key) -> State:
+        """What learning changes: ``agent_state``, ``opt_state`` and the empty ``replay_state``.
+
+        With ``store`` and ``learn_repeatedly`` this is all that a workflow needs which holds this one as its learner,
+        and collects by itself.
+        """
+        agent_state = self.agent.init(self.env.obs_space, self.env.action_space, key)
+        one_env = jax.random.split(jax.random.key(0), 1)
+        env_state = jax.eval_shape(lambda keys: with_memory(self.env.reset(keys), agent_state), one_env)
+        return State(
+            agent_state=agent_state,
+            opt_state=self.init_optimizers(agent_state),
+            replay_state=self.replay_buffer.init(self._transition_spec(env_state)),
+        )
+
     def _transition_spec(self, env_state: Any) -> SampleBatch:
-        """One transition as it is stored, without leading axes."""
-        num_envs = self.env.num_envs
-        actions = jax.eval_shape(lambda key: random_actions(self.env.action_space, key, num_envs), jax.random.key(0))
+        """One transition as it is stored, without leading axes, from the shapes of one environment ``[1, ...]``."""
+        actions = jax.eval_shape(lambda key: random_actions(self.env.action_space, key, 1), jax.random.key(0))
         stored = SampleBatch(
             obs=env_state.obs,
             actions=actions,
@@ -175,18 +197,25 @@ class OffPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Store the trajectory, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        stored = self._stored_part(batch)
-        if self.num_sharing > 1:
-            stored = collectives.gather_from_members(stored, axis=1)
-        replay_state = self.replay_buffer.add(state.replay_state, stored)
+        state = self.store(state.replace(key=key), batch)
         agent_state = state.agent_state
         if agent_state.obs_preprocessor_state is not None:
             statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
-            agent_state = agent_state.replace(obs_preprocessor_state=statistics)
-        state = state.replace(agent_state=agent_state, replay_state=replay_state, key=key)
-        metrics, state = self._learn_repeatedly(state, sample_key, learn_key)
+            state = state.replace(agent_state=agent_state.replace(obs_preprocessor_state=statistics))
+        num_updates = self._num_updates(state)
+        metrics, state = self.learn_repeatedly(state, sample_key, learn_key, num_updates, self.progress(state))
         metrics.episodes = ended_episodes(batch)
         return metrics, state
+
+    def store(self, state: State, batch: SampleBatch, mask: jax.Array | None = None) -> State:
+        """The state with the steps ``[T, B, ...]`` of a rollout in its buffer; ``mask`` ``[T]`` says which, if not all.
+
+        ``batch.extras.env_extras`` has ``termination``.
+        """
+        stored = self._stored_part(batch)
+        if self.num_sharing > 1:
+            stored = collectives.gather_from_members(stored, axis=1)
+        return state.replace(replay_state=self.replay_buffer.add(state.replay_state, stored, mask))
 
     def _num_updates(self, state: State) -> jax.Array:
         """How many updates this iteration makes, int32."""
@@ -203,7 +232,7 @@ class OffPolicyWorkflow(Workflow):
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
-    def _draw_batches(self, state: State, key: Key) -> tuple[SampleBatch, jax.Array, jax.Array]:
+    def _draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
         They are drawn before the updates, so that devices need not talk during them; priorities count in the next
@@ -215,16 +244,25 @@ class OffPolicyWorkflow(Workflow):
         batches = self.take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
-            exponent = linear_schedule(self.progress(state), self.importance_exponent, self.final_importance_exponent)
+            exponent = linear_schedule(progress, self.importance_exponent, self.final_importance_exponent)
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
         return split_leading_axis(batches, *shape), rows.reshape(shape), envs.reshape(shape)
 
-    def _learn_repeatedly(self, state: State, sample_key: Key, learn_key: Key) -> tuple[PyTreeDict, State]:
-        """The updates of an iteration, in a loop that may also be empty, which needs no branch; metrics are means."""
-        batches, rows, envs = self._draw_batches(state, sample_key)
-        num_updates, progress = self._num_updates(state), self.progress(state)
+    def learn_repeatedly(
+        self, state: State, sample_key: Key, learn_key: Key, num_updates: jax.Array | int, progress: jax.Array
+    ) -> tuple[PyTreeDict, State]:
+        """The updates of an iteration, in a loop that may also be empty, which needs no branch; metrics are means.
+
+        Args:
+            state: of ``init_learning``, and whatever else.
+            sample_key: of the draws from the buffer.
+            learn_key: of the updates.
+            num_updates: how many, up to ``most_updates``.
+            progress: the share of the training that is over.
+        """
+        batches, rows, envs = self._draw_batches(state, sample_key, progress)
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry
