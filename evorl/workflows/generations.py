@@ -1,0 +1,97 @@
+"""Iterations in which every individual of a population plays whole episodes: what workflows of evolution share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import Agent
+from evorl.envs import AutoresetMode
+from evorl.envs.wrappers.vector import VectorEnv
+from evorl.evaluators import PopulationEvaluator
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.metrics import EpisodeStatistics
+from evorl.types import PyTreeNode, State, pytree_field
+from evorl.workflows.settings import require_positive
+
+
+class Generations(PyTreeNode):
+    """A generation in each iteration. Goes before ``Workflow``; the state has ``key``, ``agent_state`` and, as a
+    counter of environment steps, ``timesteps``.
+
+    Attributes:
+        env: the environment.
+        agent: how policies act.
+        total_timesteps: environment steps of the training.
+        env_chunk: rows of the environment that are stepped at a time.
+        episodes_per_individual: episodes of each individual in a generation.
+        common_random_numbers: the episodes of a generation draw the same numbers for every individual.
+        eval_chunk: individuals that are in memory and play at one time; ``None`` for as many as suit the processor's
+            cache.
+    """
+
+    env: VectorEnv = pytree_field(static=True)
+    agent: Agent
+    total_timesteps: float = 1e6
+    env_chunk: int | None = None
+    episodes_per_individual: int = 1
+    common_random_numbers: bool = False
+    eval_chunk: int | None = None
+
+    foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode")
+    min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
+    sharded_axes: ClassVar[Mapping[str, int]] = {}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "episodes_per_individual")
+        if self.eval_chunk is not None:
+            require_positive(self, "eval_chunk")
+
+    @classmethod
+    @abstractmethod
+    def individuals(cls, fields: Mapping[str, Any]) -> int:
+        """How many individuals a generation has, from the workflow's fields that were read from a config."""
+
+    @classmethod
+    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
+        """A row for every episode of a generation; what has ended stands still."""
+        episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
+        return cls.individuals(fields) * episodes, AutoresetMode.DISABLED
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """0: episodes differ in length."""
+        return 0
+
+    def progress(self, state: State) -> jax.Array:
+        """The share of ``total_timesteps`` that was played."""
+        return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
+
+    def evaluator(self, **options: Any) -> PopulationEvaluator:
+        """How a generation is evaluated; ``options`` are further fields of the evaluator."""
+        chunk = self.eval_chunk
+        if chunk is None and self.env_chunk is not None:
+            chunk = max(1, self.env_chunk // self.episodes_per_individual)
+        return PopulationEvaluator(
+            env=self.env,
+            num_episodes=self.episodes_per_individual,
+            max_episode_steps=self.env.max_episode_steps or PopulationEvaluator.max_episode_steps,
+            chunk=chunk,
+            common_random_numbers=self.common_random_numbers,
+            **options,
+        )
+
+
+def played_episodes(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
+    """Statistics of the episodes of a generation, which the outcomes hold on every device."""
+    return EpisodeStatistics(
+        count=jnp.asarray(outcomes.returns.size, jnp.float32),
+        return_sum=outcomes.returns.sum(),
+        length_sum=outcomes.lengths.sum().astype(jnp.float32),
+        return_min=outcomes.returns.min(),
+        return_max=outcomes.returns.max(),
+    )
