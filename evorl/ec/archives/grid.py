@@ -1,0 +1,40 @@
+"""A grid of cells (Mouret & Clune 2015, https://arxiv.org/abs/1504.04909)."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from evorl.ec.archives.archive import Archive
+
+
+class GridArchive(Archive):
+    """Cells are equal boxes; their number is the product of the bins.
+
+    Attributes:
+        bins: into how many parts each of the D dimensions is divided.
+    """
+
+    bins: tuple[int, ...] = (10,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.bins) != self.num_dimensions or any(not isinstance(n, int) or n < 1 for n in self.bins):
+            raise ValueError(
+                f"a grid's bins are positive whole numbers, one for each of {self.num_dimensions} descriptors; got "
+                f"{list(self.bins)}."
+            )
+
+    @property
+    def num_cells(self) -> int:
+        """Product of the bins."""
+        return math.prod(self.bins)
+
+    def cells_of(self, shares: jax.Array) -> jax.Array:
+        """See ``Archive.cells_of``; the last dimension's number changes fastest."""
+        bins = jnp.asarray(self.bins, jnp.int32)
+        position = jnp.minimum((shares * bins).astype(jnp.int32), bins - 1)
+        strides = [math.prod(self.bins[i + 1 :]) for i in range(len(self.bins))]
+        return (position * jnp.asarray(strides, jnp.int32)).sum(axis=-1, dtype=jnp.int32)

@@ -1,0 +1,39 @@
+"""Variation along the line to another elite (Vassiliades & Mouret 2018, https://arxiv.org/abs/1804.03906)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+import jax
+
+from evorl.ops.random import per_leaf, row_keys
+from evorl.ops.trees import num_rows
+from evorl.types import Key, PyTreeNode
+
+Tree = TypeVar("Tree")
+
+
+class IsoLineVariation(PyTreeNode):
+    """``x + iso_sigma N(0, I) + line_sigma (y - x) N(0, 1)`` (eq. 1): lines between elites lead to more of them.
+
+    Attributes:
+        iso_sigma: standard deviation of the noise on every parameter.
+        line_sigma: standard deviation of the step to the other parent, in units of the way to it.
+    """
+
+    iso_sigma: float = 0.005
+    line_sigma: float = 0.05
+
+    ranges: ClassVar[Mapping[str, str]] = {"iso_sigma": "[0, inf)", "line_sigma": "[0, inf)"}
+
+    def children(self, key: Key, first: Tree, second: Tree) -> Tree:
+        """A child of each pair of parents, all ``[N, ...]``; ``key`` is one, or one for each child."""
+        keys = row_keys(key, num_rows(first))
+        line_keys, iso_keys = (jax.vmap(jax.random.fold_in, (0, None))(keys, i) for i in range(2))
+        steps = self.line_sigma * jax.vmap(jax.random.normal)(line_keys)  # [N]
+
+        def child(key: Key, x: jax.Array, y: jax.Array, step: jax.Array) -> jax.Array:
+            return x + self.iso_sigma * jax.random.normal(key, x.shape) + step * (y - x)
+
+        return per_leaf(child, iso_keys, first, second, jax.tree.map(lambda _: steps, first))

@@ -1,0 +1,144 @@
+"""Archives against a dict that is filled one candidate after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.archives import Archive, ArchiveState, CentroidArchive, GridArchive
+
+GRID = GridArchive(low=(-1.0, 0.0), high=(1.0, 10.0), bins=(3, 4))
+CENTROIDS = CentroidArchive(low=(-1.0, 0.0), high=(1.0, 10.0), num_centroids=7)
+ARCHIVES = [GRID, CENTROIDS]
+START = {"w": jnp.full(2, -7.0), "b": jnp.zeros(())}
+add = jax.jit(lambda archive, *args: archive.add(*args))
+
+
+def _candidates(seed: int, num: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Many for each cell, with equal and broken fitness among them, and descriptors outside the box."""
+    rng = np.random.default_rng(seed)
+    fitness = rng.integers(-4, 5, num).astype(np.float32)
+    descriptors = rng.uniform((-1.5, -3.0), (1.5, 13.0), (num, 2)).astype(np.float32)
+    fitness[rng.random(num) < 0.05] = np.nan
+    fitness[rng.random(num) < 0.05] = np.inf
+    descriptors[rng.random(num) < 0.05, 0] = np.nan
+    return (
+        {"w": rng.normal(size=(num, 2)).astype(np.float32), "b": np.arange(num, dtype=np.float32)},
+        fitness,
+        descriptors,
+    )
+
+
+def _filled_by_hand(archive: Archive, elites: dict[int, tuple], candidates: tuple) -> dict[int, tuple]:
+    solutions, fitness, descriptors = candidates
+    elites = dict(elites)
+    cells = np.asarray(archive.cells(jnp.asarray(descriptors)))
+    for i, (value, descriptor) in enumerate(zip(fitness, descriptors, strict=True)):
+        if not np.isfinite(value) or not np.isfinite(descriptor).all():
+            continue
+        if cells[i] not in elites or value > elites[cells[i]][0]:
+            elites[int(cells[i])] = (value, descriptor, {name: x[i] for name, x in solutions.items()})
+    return elites
+
+
+def _check(archive: Archive, state: ArchiveState, elites: dict[int, tuple]) -> None:
+    assert set(np.flatnonzero(state.is_filled)) == set(elites)
+    for cell, (value, descriptor, solution) in elites.items():
+        assert state.fitness[cell] == value
+        np.testing.assert_array_equal(state.descriptors[cell], descriptor)
+        for name, x in solution.items():
+            np.testing.assert_array_equal(state.solutions[name][cell], x)
+    assert float(archive.coverage(state)) == pytest.approx(len(elites) / archive.num_cells)
+    total = sum(value - (-4.0) for value, _, _ in elites.values())
+    assert float(archive.qd_score(state, -4.0)) == pytest.approx(total)
+    if elites:
+        solution, fitness = archive.best(state)
+        assert fitness == max(value for value, _, _ in elites.values())
+        assert any(value == fitness and elite["b"] == solution["b"] for value, _, elite in elites.values())
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: type(archive).__name__)
+@pytest.mark.parametrize("num", [1, 9, 60])
+def test_like_a_dict(archive: Archive, num: int) -> None:
+    state, elites = archive.init(START), {}
+    for seed in range(6):
+        candidates = _candidates(seed, num)
+        elites = _filled_by_hand(archive, elites, candidates)
+        before, state = state, add(archive, state, *candidates)
+        _check(archive, state, elites)
+        assert (np.asarray(state.fitness) >= np.asarray(before.fitness)).all()  # no better elite is ever lost
+        for name, x in state.solutions.items():
+            assert np.isfinite(x).all(), name
+    assert len(elites) > 3 or num == 1
+
+
+def test_many_archives_at_once_are_what_each_is_alone() -> None:
+    batches = [_candidates(seed, 20) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    states = jax.vmap(
+        lambda solutions, fitness, descriptors: GRID.add(GRID.init(START), solutions, fitness, descriptors)
+    )(*stacked)
+    for i, batch in enumerate(batches):
+        alone = add(GRID, GRID.init(START), *batch)
+        jax.tree.map(lambda many, one, i=i: np.testing.assert_array_equal(many[i], one), states, alone)
+
+
+def test_equals_do_not_replace_one_another() -> None:
+    archive = GridArchive(bins=(2,))
+    state = archive.init(jnp.zeros(()))
+    state = archive.add(state, jnp.arange(3.0), jnp.array([1.0, 2.0, 2.0]), jnp.array([[0.1], [0.2], [0.3]]))
+    assert float(state.solutions[0]) == 1.0
+    state = archive.add(state, jnp.full(1, 9.0), jnp.array([2.0]), jnp.array([[0.4]]))
+    assert float(state.solutions[0]) == 1.0
+    np.testing.assert_allclose(state.descriptors[0], [0.2])
+
+
+def test_elites_are_drawn_alike() -> None:
+    archive = GridArchive(bins=(8,))
+    state = archive.init(jnp.full((), -1.0))
+    assert (np.asarray(archive.sample(state, jax.random.key(0), 5)) == -1.0).all()
+    state = archive.add(state, jnp.arange(3.0), jnp.array([-5.0, 0.0, 100.0]), jnp.array([[0.05], [0.5], [0.95]]))
+    drawn = np.asarray(archive.sample(state, jax.random.key(1), 6000))
+    values, counts = np.unique(drawn, return_counts=True)
+    np.testing.assert_array_equal(values, [0.0, 1.0, 2.0])
+    assert (np.abs(counts - 2000) < 200).all()
+    keys = jax.random.split(jax.random.key(2), 4)
+    one_by_one = [archive.sample(state, keys[i : i + 1], 1)[0] for i in range(4)]
+    np.testing.assert_array_equal(archive.sample(state, keys, 4), one_by_one)
+
+
+def test_scores_of_an_empty_archive() -> None:
+    state = GRID.init(START)
+    assert float(GRID.coverage(state)) == 0.0
+    assert float(GRID.qd_score(state, -10.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"low": (0.0, 0.0)}, "got 2 and 1"),
+        ({"low": (1.0,)}, "low=1 is not below its high=1"),
+        ({"low": 3.0}, "low is a list with a number for each descriptor, got 3.0"),
+        ({"high": ()}, "high is a list"),
+        ({"bins": (3, 3)}, r"one for each of 1 descriptors; got \[3, 3\]"),
+        ({"bins": (0,)}, "positive whole numbers"),
+    ],
+)
+def test_what_cannot_work_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GridArchive(**fields)
+
+
+def test_descriptors_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"2 dimensions, so that 3 solutions have descriptors \[3, 2\]; got \[3, 1\]"):
+        GRID.add(GRID.init(START), {"w": jnp.zeros((3, 2)), "b": jnp.zeros(3)}, jnp.zeros(3), jnp.zeros((3, 1)))
+
+
+def test_a_config_names_the_archive() -> None:
+    assert Archive.variant({"name": "grid", "bins": [2]}, "archive") == (GridArchive, {"bins": [2]})
+    with pytest.raises(ValueError, match="centroid"):
+        Archive.variant({"name": "centroids"}, "archive")

@@ -1,0 +1,53 @@
+"""Points that are spread evenly, and which of them is nearest."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.archives import CentroidArchive
+from evorl.ec.archives.centroid import evenly_spread_points, nearest
+
+POINTS = [[0.1, 0.1], [0.9, 0.1], [0.5, 0.9]]
+
+
+def test_cells_are_those_of_the_nearest_point() -> None:
+    """Near in units of the box, which is a hundred times as wide as it is high."""
+    archive = CentroidArchive(low=(0.0, 0.0), high=(100.0, 1.0), num_centroids=3, centroids=POINTS)
+    descriptors = jnp.array([[10.0, 0.0], [95.0, 0.2], [50.0, 0.6], [-500.0, 0.0], [60.0, 0.1]])
+    np.testing.assert_array_equal(archive.cells(descriptors), [0, 1, 2, 0, 1])
+
+
+def test_nearest_by_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    rows, points = rng.random((50, 3)), rng.random((11, 3))
+    expected = [min(range(11), key=lambda c, row=row: np.linalg.norm(row - points[c])) for row in rows]
+    np.testing.assert_array_equal(nearest(jnp.asarray(rows), jnp.asarray(points)), expected)
+
+
+def test_points_are_spread_evenly() -> None:
+    """Cells hold about the same share of the square; each point is the mean of what is next to it."""
+    points = evenly_spread_points(jax.random.key(0), 16, 2, 4000, 60)
+    assert points.shape == (16, 2)
+    samples = jax.random.uniform(jax.random.key(1), (20_000, 2))
+    near = np.asarray(nearest(samples, points))
+    shares = np.bincount(near, minlength=16) / 20_000
+    assert shares.min() > 0.6 / 16
+    assert shares.max() < 1.5 / 16
+    at_first = np.bincount(np.asarray(nearest(samples, jax.random.uniform(jax.random.key(0), (4000, 2))[:16])))
+    assert shares.std() < 0.5 * (at_first / 20_000).std()
+    means = np.stack([np.asarray(samples)[near == c].mean(axis=0) for c in range(16)])
+    np.testing.assert_allclose(points, means, atol=0.03)
+
+
+def test_the_same_points_in_every_run() -> None:
+    first, second = CentroidArchive(num_centroids=5), CentroidArchive(num_centroids=5)
+    np.testing.assert_array_equal(first.centroids, second.centroids)
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+
+
+def test_points_of_another_number_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"num_centroids=4 has centroids \[4, 2\]; got \[3, 2\]"):
+        CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=4, centroids=POINTS)
