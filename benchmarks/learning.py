@@ -15,13 +15,18 @@ from benchmarks.learning_tasks import TASKS, LearningTask
 from benchmarks.results import about, record, show_learning
 
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
-EVALUATION = "eval/episode_return"
 
 
-class EvaluationCurve:
-    """A recorder that keeps the evaluations, with the seconds since it was made."""
+class ScoreCurve:
+    """A recorder that keeps a score, with the seconds since it was made.
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    Args:
+        score: the column of the rows.
+        clock: tells seconds.
+    """
+
+    def __init__(self, score: str = LearningTask.score, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.score = score
         self.points: list[dict[str, Any]] = []
         self.timesteps = 0  # of each seed, at the last sign of life
         self._clock, self._start = clock, clock()
@@ -35,12 +40,14 @@ class EvaluationCurve:
         """Nothing to do."""
 
     def write(self, row: Mapping[str, float | int]) -> None:
-        """Keep a row's evaluation: mean over seeds and episodes, and spread over seeds, or episodes of a single one."""
-        if EVALUATION not in row:
+        """Keep a row's score: the mean, of an evaluation over seeds and episodes, with the spread over seeds, or over
+        the episodes of a single one.
+        """
+        if self.score not in row:
             return
-        by_seed = [value for name, value in row.items() if name.startswith(f"{EVALUATION}_seed_")]
-        over = f"{EVALUATION}_std_over_seeds" if by_seed else f"{EVALUATION}_std"
-        point = {"timesteps": row["timesteps"], "seconds": self.seconds, "mean": row[EVALUATION], "spread": row[over]}
+        by_seed = [value for name, value in row.items() if name.startswith(f"{self.score}_seed_")]
+        spread = row.get(f"{self.score}_std_over_seeds" if by_seed else f"{self.score}_std")
+        point = {"timesteps": row["timesteps"], "seconds": self.seconds, "mean": row[self.score], "spread": spread}
         self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
@@ -80,7 +87,7 @@ def train(task: LearningTask, total_timesteps: int | None = None) -> dict[str, A
     if total_timesteps is not None:
         overrides = [o for o in overrides if not o.startswith("total_timesteps=")]
         overrides.append(f"total_timesteps={total_timesteps}")
-    curve = EvaluationCurve()
+    curve = ScoreCurve(task.score)
     config = compose_config(overrides)
     prepare_for({**config, "compilation_cache": False})
     workflow = build_workflow(config)

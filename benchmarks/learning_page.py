@@ -121,7 +121,10 @@ def _ratio(task: LearningTask, result: Mapping[str, Any]) -> str:
 
 
 def _return(point: Mapping[str, Any] | None) -> str:
-    return f"{point['mean']:,.1f} ± {point['spread']:,.1f}" if point else "-"
+    if not point:
+        return "-"
+    spread = "" if point["spread"] is None else f" ± {point['spread']:,.1f}"
+    return f"{point['mean']:,.1f}{spread}"
 
 
 def _duration(seconds: float) -> str:

@@ -46,11 +46,12 @@ class LearningTask:
         name: by which the command line chooses it.
         title: what is learned.
         overrides: of ``scripts/train.py``.
-        threshold: the mean evaluation return over all seeds that counts as reached.
+        threshold: the mean evaluation return over all seeds that counts as reached, or the mean of another ``score``.
         within_timesteps: environment steps of each seed it may take; or
         within_minutes: minutes it may take, set-up and compilation included; the training ends then.
         solvable: whether it is to be reached at all; a task without what it needs has to stay below.
         published: what others need for the same; ``None`` where nothing was found.
+        score: the column of the rows of metrics that is judged.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LearningTask:
     within_minutes: float | None = None
     solvable: bool = True
     published: Published | None = None
+    score: str = "eval/episode_return"
 
     @property
     def agent(self) -> str:
@@ -70,7 +72,8 @@ class LearningTask:
     @property
     def limit(self) -> str:
         """What is asked, in words."""
-        bound = f"{'>=' if self.solvable else '<'} {self.threshold:g} within"
+        what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
+        bound = f"{what}{'>=' if self.solvable else '<'} {self.threshold:g} within"
         if self.within_minutes is not None:
             return f"{bound} {self.within_minutes:g} minutes"
         return f"{bound} {self.within_timesteps:,} steps"

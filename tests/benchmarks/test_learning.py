@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.configs import compose_config
-from benchmarks.learning import EvaluationCurve, judge
+from benchmarks.learning import ScoreCurve, judge
 from benchmarks.learning_tasks import TASKS, LearningTask
 
 STEPS = LearningTask("steps", "", (), threshold=5.0, within_timesteps=200)
@@ -51,7 +51,7 @@ def test_nothing_evaluated_is_nothing_reached():
 
 def test_curve_keeps_evaluations_with_their_spread():
     times = iter([10.0, 12.0, 15.0])
-    curve = EvaluationCurve(lambda: next(times))
+    curve = ScoreCurve(clock=lambda: next(times))
     curve.write({"timesteps": 1, "train/loss": 0.0})
     curve.write({"timesteps": 2, "eval/episode_return": 7.0, "eval/episode_return_std": 0.5})
     over_seeds = {"eval/episode_return_seed_0": 7.0, "eval/episode_return_seed_1": 9.0}
@@ -68,6 +68,17 @@ def test_curve_keeps_evaluations_with_their_spread():
         {"timesteps": 2, "seconds": 2.0, "mean": 7.0, "spread": 0.5},
         {"timesteps": 3, "seconds": 5.0, "mean": 8.0, "spread": 1.0, "by_seed": [7.0, 9.0]},
     ]
+
+
+def test_another_score_is_judged_by_its_name():
+    task = LearningTask("archive", "", (), threshold=50.0, within_timesteps=400, score="train/qd_score")
+    assert task.limit == "qd_score >= 50 within 400 steps"
+    times = iter([10.0, 12.0])
+    curve = ScoreCurve(task.score, clock=lambda: next(times))
+    curve.write({"timesteps": 2, "eval/episode_return": 7.0, "eval/episode_return_std": 0.5})
+    curve.write({"timesteps": 3, "train/qd_score": 60.0})
+    assert curve.points == [{"timesteps": 3, "seconds": 2.0, "mean": 60.0, "spread": None}]
+    assert judge(task, curve.points)["met"]
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
