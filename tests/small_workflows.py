@@ -15,7 +15,9 @@ from evorl.algorithms.crossq import CrossQWorkflow
 from evorl.algorithms.discor import DisCorWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
+from evorl.algorithms.map_elites import MAPElitesWorkflow
 from evorl.algorithms.pbt import PBTWorkflow
+from evorl.algorithms.pga_me import PGAMEWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.pqn import PQNWorkflow
 from evorl.algorithms.r2d2 import R2D2Workflow
@@ -59,12 +61,36 @@ R2D2_CONFIG = {
 }
 BATCH_RENORM = {"torso": ["batch_renorm", 8, "batch_renorm"]}
 ONE_STEP_CONFIG = {**_SHARED, "rollout_length": 8, "total_timesteps": 64 * 20}
+MAP_ELITES_CONFIG = {
+    **{name: value for name, value in _SHARED.items() if name != "num_envs"},
+    "pop_size": 8,
+    "descriptors": ["next_obs.0", "next_obs.2"],
+    "archive": {"name": "grid", "low": [-1.0, -8.0], "high": [1.0, 8.0], "bins": [4, 4]},
+    "fitness_offset": -200.0,
+    "variation": {"iso_sigma": 0.1, "line_sigma": 0.5},
+    "total_timesteps": 8 * EPISODE_STEPS * 20,
+}
+PGA_ME_CONFIG = {
+    **{name: value for name, value in MAP_ELITES_CONFIG.items() if name != "agent"},
+    "gradient_share": 0.5,
+    "policy_updates": 3,
+    "policy_batch_size": 16,
+    "learner": {
+        "workflow": "evorl.algorithms.td3.TD3Workflow",
+        "agent": {"network": {"torso": [8]}},
+        "updates_per_iteration": 4,
+        "batch_size": 16,
+        "replay_capacity": 256,
+    },
+}
 _CONFIGS = {
     "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
     "crossq": (CrossQWorkflow, {**SAC_CONFIG, "agent": {"network": BATCH_RENORM}}),
     "discor": (DisCorWorkflow, SAC_CONFIG),
     "dqn": (DQNWorkflow, SAC_CONFIG),
     "impala": (IMPALAWorkflow, PPO_CONFIG),
+    "map_elites": (MAPElitesWorkflow, MAP_ELITES_CONFIG),
+    "pga_me": (PGAMEWorkflow, PGA_ME_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
     "pqn": (PQNWorkflow, PPO_CONFIG),
     "r2d2": (R2D2Workflow, R2D2_CONFIG),

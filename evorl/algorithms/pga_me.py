@@ -1,0 +1,131 @@
+"""PGA-MAP-Elites (Nilsson & Cully 2021, https://dl.acm.org/doi/10.1145/3449639.3459304).
+
+MAP-Elites beside an off-policy learner. All that individuals live through goes into its replay buffer, and its critics
+pay back with gradients: some offspring are elites that climb them, the others are made by variation. The learner's own
+policy is one of the offspring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+
+from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
+from evorl.ops.optimization import Optimizer
+from evorl.ops.trees import split_leading_axis
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict, State, pytree_field
+from evorl.workflows.building import inner_workflow, plain, read_workflow_config
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.policy_improvement import improved_policies
+from evorl.workflows.quality_diversity import QualityDiversityWorkflow
+
+# Of the whole run, and the learner's too.
+_SHARED = ("env",)
+_OF_THE_RUN = ("devices", "num_seeds", "env_chunk")
+
+
+class PGAMEWorkflow(QualityDiversityWorkflow):
+    """Offspring by variation and by the gradients of a learner that learns from the transitions of all.
+
+    Attributes:
+        learner: an off-policy workflow with critics of which a policy learns (algorithm 2). It makes as many updates
+            in each iteration as it is set to.
+        gradient_share: share of the offspring made by gradients, the learner's own policy being one of them.
+        policy_optimizer: of these offspring (algorithm 4), begun anew for each.
+        policy_updates: gradient steps to make one.
+        policy_batch_size: transitions in each step.
+    """
+
+    learner: OffPolicyWorkflow = pytree_field(kw_only=True)
+    gradient_share: float = pytree_field(static=True, default=0.5)
+    policy_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
+    policy_updates: int = 10
+    policy_batch_size: int = 256
+
+    ranges: ClassVar[Mapping[str, str]] = {"gradient_share": "(0, 1]"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_by_gradients < 2:
+            raise ValueError(
+                f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
+                "the learner's own policy is one: raise either."
+            )
+        most = self.pop_size * self.episodes_per_individual * self.evaluator().max_episode_steps
+        if self.learner.replay_capacity < most:
+            raise ValueError(
+                f"learner.replay_capacity={self.learner.replay_capacity} is less than a generation may have "
+                f"({most} transitions): choose a larger one."
+            )
+
+    @classmethod
+    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build it, and the learner, which ``learner`` describes with a ``workflow`` key; its agent acts for all.
+
+        Raises:
+            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+        """
+        config = plain(config)
+        if config.get("agent"):
+            raise ValueError("agent is the learner's here: give learner.agent instead.")
+        part = {"num_envs": 1, **config.get("learner", {})}
+        learner = inner_workflow({**config, "learner": part}, "learner", _SHARED, _OF_THE_RUN)
+        if not isinstance(learner, OffPolicyWorkflow) or learner.env.num_envs != 1:
+            raise ValueError(f"learner is to be an off-policy workflow with num_envs=1, got {part['workflow']}.")
+        fields = read_workflow_config(cls, {**config, "learner": learner})
+        return cls(**{**fields, "agent": learner.agent})
+
+    @property
+    def num_by_gradients(self) -> int:
+        """Offspring that are made by gradients, the learner's policy among them."""
+        return round(self.gradient_share * self.pop_size)
+
+    @property
+    def recorded_entries(self) -> tuple[str, ...]:
+        """What the replay buffer wants."""
+        return ("termination",)
+
+    def setup(self, key: Key) -> State:
+        """Fresh policies, an empty archive and a fresh learner."""
+        key, learner_key = jax.random.split(key)
+        state = super().setup(key)
+        state.learner = self.learner.init_learning(learner_key)
+        return state
+
+    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+        """Store all transitions and train the learner; then as every archive's workflow."""
+        key, sample_key, learn_key = jax.random.split(state.key, 3)
+        learner = self.learner.store(state.learner, *transition_rows(batch))
+        losses, learner = self.learner.learn_repeatedly(
+            learner, sample_key, learn_key, self.learner.most_updates, self.progress(state)
+        )
+        metrics, state = super().update(state.replace(key=key, learner=learner), batch)
+        return metrics | losses, state
+
+    def offspring(self, state: State, key: Key) -> Params:
+        """By variation, by gradients, and the learner's policy: in this order."""
+        variation_key, gradient_key = jax.random.split(key)
+        varied = self.varied(state, variation_key, self.pop_size - self.num_by_gradients)
+        improved = self._improved(state, gradient_key, self.num_by_gradients - 1)
+        greedy = state.learner.agent_state.params.policy
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, improved, _row(greedy))
+
+    def _improved(self, state: State, key: Key, num: int) -> Params:
+        """``num`` elites that have climbed the learner's critics."""
+        parent_key, sample_key, loss_key = jax.random.split(key, 3)
+        parents = self.archive.sample(state.archive_state, parent_key, num)
+        num_drawn = self.policy_updates * self.policy_batch_size
+        drawn = self.learner.replay_buffer.sample(state.learner.replay_state, sample_key, num_drawn)
+        batches = split_leading_axis(SampleBatch(obs=drawn.obs), self.policy_updates, self.policy_batch_size)
+        optimizer, progress = self.policy_optimizer, self.progress(state)
+        return improved_policies(
+            self.learner, state.learner.agent_state, parents, batches, loss_key, optimizer, progress
+        )
+
+
+def _row(tree: Params) -> Params:
+    return jax.tree.map(lambda x: x[None], tree)

@@ -1,0 +1,134 @@
+"""Quality diversity: an archive of the best policy of every kind, filled by offspring of its own elites."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.ec.archives import Archive, GridArchive
+from evorl.ec.operators.iso_line import IsoLineVariation
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.evaluators.population import with_policy
+from evorl.metrics import WideCounter
+from evorl.types import Key, Params, PyTreeDict, State
+from evorl.workflows.generations import Generations, played_episodes
+from evorl.workflows.settings import require_positive
+from evorl.workflows.workflow import Workflow, split_setup_keys
+
+
+class QualityDiversityWorkflow(Generations, Workflow):
+    """A generation of offspring in each iteration; the first one are fresh policies. It acts by the best elite.
+
+    Attributes:
+        archive: where elites are kept, by their descriptors.
+        descriptors: the entries of ``info`` that descriptors are made of, see ``evaluators.episodes.info_entries``: one
+            for each dimension of the archive, or vectors of together as many numbers.
+        descriptor_statistic: their ``mean`` over the episode, or their ``last`` value in it.
+        pop_size: offspring P in a generation; their fitness is the mean return of their episodes.
+        variation: how offspring are made of two elites.
+        fitness_offset: the fitness from which on the QD score counts: the least there can be.
+    """
+
+    archive: Archive = GridArchive()
+    descriptors: tuple[str, ...] = ()
+    descriptor_statistic: Literal["mean", "last"] = "mean"
+    pop_size: int = 128
+    variation: IsoLineVariation = IsoLineVariation()
+    fitness_offset: float = 0.0
+
+    foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "pop_size")
+        if not self.descriptors:
+            raise ValueError("descriptors is empty: name the entries of info that tell policies apart.")
+        if getattr(self.agent, "normalize_obs", False):
+            raise ValueError(
+                "agent.normalize_obs=true would change what elites do after they were evaluated: set it to false."
+            )
+
+    @classmethod
+    def individuals(cls, fields: Mapping[str, Any]) -> int:
+        """``pop_size``."""
+        return fields.get("pop_size", cls.pop_size)
+
+    @abstractmethod
+    def offspring(self, state: State, key: Key) -> Params:
+        """The next generation of policies, ``[P, ...]``, from the archive and whatever else there is."""
+
+    def setup(self, key: Key) -> State:
+        """Fresh policies and an empty archive."""
+        first_key, population_key, state = split_setup_keys(key)
+
+        def fresh_policy(key: Key) -> Params:
+            return self.agent.init(self.env.obs_space, self.env.action_space, key).params.policy
+
+        policy = fresh_policy(first_key)
+        state.agent_state = AgentState(params=PyTreeDict(policy=policy))
+        state.archive_state = self.archive.init(policy)
+        state.population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
+        state.timesteps = WideCounter.create()
+        return state
+
+    def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
+        """Episodes of the generation, ``[P, E]``."""
+        key, episode_key = jax.random.split(state.key)
+
+        def ask(first: jax.Array | int, count: int) -> Params:
+            rows = jnp.minimum(first + jnp.arange(count), self.pop_size - 1)
+            return jax.tree.map(lambda x: x[rows], state.population)
+
+        evaluator = self.evaluator(env_fields=self.descriptors, record=self.recorded_entries)
+        outcomes = evaluator.evaluate(self.agent, state.agent_state, ask, self.pop_size, episode_key)
+        return outcomes, state.replace(key=key)
+
+    @property
+    def recorded_entries(self) -> tuple[str, ...] | None:
+        """With which entries of ``info`` the transitions of all episodes are kept; ``None``: they are not."""
+        return None
+
+    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+        """Into the archive with those that are better than the elite of their cell, and breed the next generation."""
+        key, breeding_key = jax.random.split(state.key)
+        fitness = batch.returns.mean(axis=1)
+        archive_state = self.archive.add(state.archive_state, state.population, fitness, self.described(batch))
+        best, best_fitness = self.archive.best(archive_state)
+        timesteps = batch.lengths.sum()
+        metrics = PyTreeDict(
+            timesteps=timesteps,
+            fitness=jnp.nanmean(fitness),
+            fitness_max=jnp.nanmax(fitness),
+            best_fitness=best_fitness,
+            qd_score=self.archive.qd_score(archive_state, self.fitness_offset),
+            coverage=self.archive.coverage(archive_state),
+            episodes=played_episodes(batch),
+        )
+        state = state.replace(
+            key=key,
+            archive_state=archive_state,
+            agent_state=with_policy(state.agent_state, best),
+            timesteps=state.timesteps.add(timesteps),
+        )
+        return metrics, state.replace(population=self.offspring(state, breeding_key))
+
+    def described(self, outcomes: EpisodeOutcomes) -> jax.Array:
+        """Descriptors ``[P, D]`` of individuals: the means over their episodes."""
+        values = [outcomes.last[name] for name in self.descriptors]
+        if self.descriptor_statistic == "mean":
+            values = [
+                jax.vmap(jax.vmap(jnp.divide))(outcomes.totals[name], outcomes.lengths) for name in self.descriptors
+            ]
+        columns = [x.mean(axis=1).reshape(self.pop_size, -1) for x in values]
+        return jnp.concatenate(columns, axis=1)
+
+    def varied(self, state: State, key: Key, num: int) -> Params:
+        """``num`` children of elites by variation."""
+        first_key, second_key, variation_key = jax.random.split(key, 3)
+        first, second = (self.archive.sample(state.archive_state, k, num) for k in (first_key, second_key))
+        return self.variation.children(variation_key, first, second)

@@ -1,0 +1,169 @@
+"""PGA-ME: what its offspring are made of, what its learner learns from, and what comes of it where that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.algorithms.pga_me import PGAMEWorkflow
+from evorl.algorithms.td3 import TD3Workflow
+from evorl.ec.archives import GridArchive
+from evorl.ec.operators.iso_line import IsoLineVariation
+from evorl.envs.wrappers import VmapWrapper
+from evorl.ops.optimization import Optimizer
+from evorl.workflows import execution
+from tests.line_walk import NUM_STEPS, LineWalk
+from tests.small_workflows import EPISODE_STEPS, arrays, assert_identical, small
+
+SEED = 1
+
+
+def pga_me(**changes: Any) -> PGAMEWorkflow:
+    workflow = small("pga_me", "Pendulum-v1", **changes)
+    assert isinstance(workflow, PGAMEWorkflow)
+    return workflow
+
+
+def _with_learner(**changes: Any) -> dict[str, Any]:
+    part = {
+        "workflow": "evorl.algorithms.td3.TD3Workflow",
+        "agent": {"network": {"torso": [8]}},
+        "updates_per_iteration": 4,
+        "batch_size": 16,
+        "replay_capacity": 256,
+    }
+    return {"learner": {**part, **changes}}
+
+
+def test_every_transition_of_a_generation_is_stored() -> None:
+    workflow = pga_me()
+    state = workflow.init(SEED)
+    outcomes, _ = jax.jit(lambda workflow, state: workflow.collect(state))(workflow, state)
+    metrics, after = workflow.step(state)
+    replay = after.learner.replay_state
+    assert int(replay.size) == int(metrics.timesteps) == workflow.pop_size * EPISODE_STEPS
+    stored = jax.tree.map(lambda x: np.asarray(x)[: int(replay.size), 0], replay.data)
+    returns = stored.rewards.reshape(workflow.pop_size, EPISODE_STEPS).sum(axis=1)
+    np.testing.assert_allclose(returns, np.asarray(outcomes.returns)[:, 0], rtol=1e-5)
+    assert stored.dones.reshape(workflow.pop_size, EPISODE_STEPS)[:, -1].all()
+    assert not stored.extras.termination.any()
+    np.testing.assert_array_equal(stored.next_obs[:-1][~stored.dones[:-1]], stored.obs[1:][~stored.dones[:-1]])
+
+
+def test_offspring_are_of_three_kinds() -> None:
+    """By variation those of MAP-Elites; of gradients those whose steps count; the learner's own policy is the last."""
+    workflow = pga_me(variation={"iso_sigma": 0.0, "line_sigma": 0.0})
+    _, state = workflow.step(workflow.init(SEED))
+    still = workflow.replace(policy_optimizer=Optimizer(learning_rate=0.0))
+    key = jax.random.key(0)
+    moved, unmoved = (arrays(jax.jit(PGAMEWorkflow.offspring)(w, state, key)) for w in (workflow, still))
+    elites = arrays(state.archive_state.solutions)
+    greedy = arrays(state.learner.agent_state.params.policy)
+    for path, rows in moved.items():
+        np.testing.assert_array_equal(rows[:4], unmoved[path][:4])
+        assert all(any(np.array_equal(row, elite) for elite in elites[path]) for row in unmoved[path][:7])
+        assert (np.abs(rows[4:7] - unmoved[path][4:7]).reshape(3, -1).max(axis=1) > 1e-4).all()
+        np.testing.assert_array_equal(rows[7], greedy[path])
+
+
+def test_the_learner_learns_as_told() -> None:
+    workflow = pga_me()
+    state = workflow.init(SEED)
+    metrics, after = workflow.step(state)
+    assert int(after.learner.opt_state.num_updates) == 4
+    assert float(metrics.critic_loss) > 0.0
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), after.learner.agent_state, state.learner.agent_state)
+    assert all(jax.tree.leaves(changed.params.critic))
+    assert all(jax.tree.leaves(changed.params.policy))
+
+
+def test_a_learner_of_other_settings() -> None:
+    """Prioritized draws over several steps; another learner with a policy of its own."""
+    workflow = pga_me(**_with_learner(prioritized=True, n_step=3))
+    metrics, state = workflow.step(workflow.init(SEED))
+    assert np.isfinite(metrics.critic_loss)
+    assert float(state.learner.replay_state.greatest) > 1.0
+    workflow = pga_me(**_with_learner(workflow="evorl.algorithms.sac.SACWorkflow"))
+    metrics, _ = workflow.step(workflow.init(SEED))
+    assert float(metrics.temperature) > 0.0
+
+
+def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
+    """The learner has no part in it."""
+    workflow = pga_me()
+    _, state = workflow.step(workflow.init(SEED))
+    first = workflow.init(SEED)
+    outcomes, _ = workflow.collect(first)
+    archive_state = workflow.archive.add(
+        first.archive_state, first.population, outcomes.returns.mean(axis=1), workflow.described(outcomes)
+    )
+    np.testing.assert_array_equal(state.archive_state.is_filled, archive_state.is_filled)
+
+
+def test_walks_are_found_by_gradients_too() -> None:
+    """The archive is filled with walks whose return is near the best for their place."""
+    env = VmapWrapper(LineWalk(), 32)
+    learner = TD3Workflow(
+        env=VmapWrapper(LineWalk(), 1),
+        eval_env=VmapWrapper(LineWalk(), 1),
+        agent=TD3Workflow.make_agent({"network": {"torso": [16]}}, env),
+        updates_per_iteration=20,
+        batch_size=64,
+        replay_capacity=4096,
+        actor_optimizer=Optimizer(learning_rate=3e-3),
+        critic_optimizer=Optimizer(learning_rate=3e-3),
+    )
+    workflow = PGAMEWorkflow(
+        env=env,
+        eval_env=VmapWrapper(LineWalk(), 2),
+        agent=learner.agent,
+        learner=learner,
+        archive=GridArchive(low=(-3.0,), high=(3.0,), bins=(12,)),
+        descriptors=("metrics.place",),
+        descriptor_statistic="last",
+        pop_size=32,
+        variation=IsoLineVariation(iso_sigma=0.1, line_sigma=0.3),
+        policy_updates=10,
+        policy_batch_size=32,
+    )
+    _, state = execution.iterate_program(workflow, workflow.init(0), 100)
+    elites = state.archive_state
+    assert np.asarray(elites.is_filled).all()
+    place, fitness = np.asarray(elites.descriptors)[:, 0], np.asarray(elites.fitness)
+    best = -np.square(place) / NUM_STEPS
+    assert (fitness <= best + 1e-5).all()
+    assert (best - fitness).mean() < 0.15
+    # Standing still costs nothing: what the learner's own policy knows.
+    outcomes, _ = workflow.collect(state)
+    assert float(outcomes.returns[-1, 0]) > -0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gradient_share": 0.1}, "is less than 2 offspring"),
+        ({"gradient_share": 1.5}, r"gradient_share must be a number in \(0, 1\]"),
+        (
+            _with_learner(replay_capacity=79),
+            r"replay_capacity=79 is less than a generation may have \(80 transitions\)",
+        ),
+        (_with_learner(num_envs=2), "with num_envs=1"),
+        (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "Unknown config key|off-policy workflow"),
+        (_with_learner(workflow="evorl.algorithms.td3.Nothing"), "learner.workflow='evorl.algorithms.td3.Nothing'"),
+        (_with_learner(env={"name": "Pendulum-v1"}), "learner.env is that of the whole run"),
+        (_with_learner(batch_sise=3), "batch_size"),
+        ({"agent": {"network": {}}}, "give learner.agent instead"),
+    ],
+)
+def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pga_me(**changes)
+
+
+def test_a_run_is_the_same_twice() -> None:
+    workflow = pga_me()
+    states = [execution.iterate_program(workflow, workflow.init(SEED), 2)[1] for _ in range(2)]
+    assert_identical(*states)

@@ -1,0 +1,217 @@
+"""Generations of offspring into an archive: what is bred, how it is described, and what does not show in the result."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.checkpointing import RunCheckpointer
+from evorl.cli import restore
+from evorl.ec.archives import CentroidArchive
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.ops.collectives import DATA_AXIS
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.types import State
+from evorl.workflows import Execution, execution
+from evorl.workflows.quality_diversity import QualityDiversityWorkflow
+from tests.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small
+
+ALGORITHMS = ["map_elites", "pga_me"]
+GENERATIONS, SEED = 6, 2
+
+
+def qd(algorithm: str, **changes: Any) -> QualityDiversityWorkflow:
+    workflow = small(algorithm, "Pendulum-v1", **changes)
+    assert isinstance(workflow, QualityDiversityWorkflow)
+    return workflow
+
+
+def _collected(workflow: QualityDiversityWorkflow, state: State) -> EpisodeOutcomes:
+    return jax.jit(lambda workflow, state: workflow.collect(state)[0])(workflow, state)
+
+
+@functools.cache
+def trained(algorithm: str) -> tuple[QualityDiversityWorkflow, dict[str, np.ndarray], State]:
+    """The workflow, its metrics ``[G]``, and its state after so many generations."""
+    workflow = qd(algorithm)
+    metrics, state = execution.iterate_program(workflow, workflow.init(SEED), GENERATIONS)
+    metrics.pop("episodes")
+    return workflow, {name: np.asarray(x)[:GENERATIONS] for name, x in metrics.items()}, state
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_scores_never_fall(algorithm: str) -> None:
+    workflow, metrics, state = trained(algorithm)
+    for name in ("coverage", "qd_score", "best_fitness"):
+        assert (np.diff(metrics[name]) >= 0).all(), name
+        assert metrics[name][-1] > metrics[name][0], name
+    assert (metrics["timesteps"] == workflow.pop_size * EPISODE_STEPS).all()
+    assert int(state.timesteps) == GENERATIONS * workflow.pop_size * EPISODE_STEPS
+    fitness = np.asarray(state.archive_state.fitness)
+    filled = np.isfinite(fitness)
+    np.testing.assert_allclose(metrics["qd_score"][-1], (fitness[filled] + 200.0).sum(), rtol=1e-5)
+    np.testing.assert_allclose(metrics["coverage"][-1], filled.mean())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_it_acts_by_the_best_elite(algorithm: str) -> None:
+    workflow, metrics, state = trained(algorithm)
+    best = int(np.argmax(state.archive_state.fitness))
+    elite = jax.tree.map(lambda x: x[best], state.archive_state.solutions)
+    assert_identical(state.agent_state.params.policy, elite)
+    assert float(state.archive_state.fitness[best]) == metrics["best_fitness"][-1] == metrics["fitness_max"].max()
+    assert workflow.evaluate(state).episode_return < 0.0
+
+
+def test_a_generation_goes_into_the_archive() -> None:
+    """By hand: each cell has the best of those that fell into it."""
+    workflow = qd("map_elites")
+    state = workflow.init(SEED)
+    outcomes = _collected(workflow, state)
+    fitness = np.asarray(outcomes.returns).mean(axis=1)
+    angle, speed = (np.asarray(outcomes.totals[f"next_obs.{i}"])[:, 0] / EPISODE_STEPS for i in (0, 2))
+    columns = np.clip((angle + 1) * 2, 0, 3).astype(int), np.clip((speed + 8) / 4, 0, 3).astype(int)
+    cells = columns[0] * 4 + columns[1]
+    _, after = workflow.step(state)
+    assert set(np.flatnonzero(after.archive_state.is_filled)) == set(cells)
+    for cell in set(cells):
+        best = max(np.flatnonzero(cells == cell), key=lambda i: fitness[i])
+        np.testing.assert_allclose(after.archive_state.fitness[cell], fitness[best], rtol=1e-6)
+        np.testing.assert_allclose(after.archive_state.descriptors[cell], [angle[best], speed[best]], rtol=1e-5)
+        elite = jax.tree.map(lambda x, cell=cell: x[cell], after.archive_state.solutions)
+        assert_identical(elite, jax.tree.map(lambda x, best=best: x[best], state.population))
+
+
+def test_offspring_descend_from_elites() -> None:
+    """Without noise, and with one elite only, they are it."""
+    workflow = qd("map_elites", variation={"iso_sigma": 0.0, "line_sigma": 0.5})
+    state = workflow.init(SEED)
+    fresh = np.asarray(jax.tree.leaves(state.population)[-1])
+    assert len(np.unique(fresh.reshape(workflow.pop_size, -1), axis=0)) == workflow.pop_size
+    alone = jax.tree.map(lambda x: x[:1], state.population)
+    archive_state = workflow.archive.add(state.archive_state, alone, jnp.zeros(1), jnp.zeros((1, 2)))
+    offspring = workflow.offspring(state.replace(archive_state=archive_state), jax.random.key(0))
+    expected = jax.tree.map(lambda x: jnp.repeat(x, workflow.pop_size, axis=0), alone)
+    assert_close(offspring, expected, 1e-6)
+
+
+def test_descriptors_are_means_or_last_values() -> None:
+    means, lasts = (qd("map_elites", descriptor_statistic=statistic) for statistic in ("mean", "last"))
+    outcomes = _collected(means, means.init(SEED))
+    assert outcomes.returns.shape == (8, 1)
+    expected = np.stack([np.asarray(outcomes.last[name])[:, 0] for name in means.descriptors], axis=1)
+    np.testing.assert_array_equal(lasts.described(outcomes), expected)
+    expected = np.stack([np.asarray(outcomes.totals[name])[:, 0] for name in means.descriptors], axis=1)
+    np.testing.assert_allclose(means.described(outcomes), expected / EPISODE_STEPS, rtol=1e-6)
+
+
+def test_a_vector_is_a_descriptor_of_several_numbers() -> None:
+    archive = {"name": "centroid", "low": [-1, -1, -8], "high": [1, 1, 8], "num_centroids": 12}
+    workflow = qd("map_elites", descriptors=["next_obs"], archive=archive, episodes_per_individual=2)
+    assert isinstance(workflow.archive, CentroidArchive)
+    outcomes = _collected(workflow, workflow.init(SEED))
+    described = workflow.described(outcomes)
+    np.testing.assert_allclose(described, outcomes.totals["next_obs"].mean(axis=1) / EPISODE_STEPS, rtol=1e-5)
+    metrics, _ = workflow.step(workflow.init(SEED))
+    assert 0.0 < float(metrics.coverage) <= 8 / 12
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"eval_chunk": 3},
+        {"execution": Execution(axis=DATA_AXIS, num_devices=2)},
+        {"execution": Execution(axis=DATA_AXIS, num_devices=4), "eval_chunk": 1},
+    ],
+    ids=["chunks", "2 devices", "4 devices, chunks"],
+)
+def test_layout_does_not_show(algorithm: str, layout: dict[str, Any]) -> None:
+    workflow, _, state = trained(algorithm)
+    laid_out = workflow.replace(**layout)
+    _, its_state = execution.iterate_program(laid_out, execution.place(laid_out, workflow.init(SEED)), GENERATIONS)
+    for name in ("archive_state", "agent_state", "population"):
+        assert_close(its_state[name], state[name], 1e-3)
+    assert_identical(its_state.timesteps, state.timesteps)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_seeds_side_by_side(algorithm: str) -> None:
+    _, _, state = trained(algorithm)
+    together = qd(algorithm, num_seeds=2)
+    _, states = execution.iterate_program(together, together.init(SEED - 1), GENERATIONS)
+    assert_close(jax.tree.map(lambda x: x[1], states.archive_state), state.archive_state, 1e-3)
+
+
+def _run(algorithm: str) -> QualityDiversityWorkflow:
+    steps = 8 * EPISODE_STEPS
+    return qd(algorithm, total_timesteps=GENERATIONS * steps, log_interval=2, checkpoint_interval=2, eval_interval=4)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_stop_and_resume(algorithm: str, tmp_path: Path) -> None:
+    """Every leaf and every row are those of a run that was not interrupted."""
+    whole = CsvRecorder(tmp_path / "whole.csv")
+    workflow = _run(algorithm)
+    state = workflow.learn(key=SEED, recorder=whole, checkpointer=RunCheckpointer(tmp_path / "whole"))
+    whole.close()
+    assert int(state.iterations) == GENERATIONS
+    calls = iter(range(100))
+    first = CsvRecorder(tmp_path / "parts.csv")
+    checkpointer = RunCheckpointer(tmp_path / "parts")
+    stopped = _run(algorithm).learn(
+        key=SEED, recorder=first, checkpointer=checkpointer, should_stop=lambda: next(calls) >= 1
+    )
+    first.close()
+    assert 0 < int(stopped.iterations) < GENERATIONS
+    state_then, progress = restore(_run(algorithm), RunCheckpointer(tmp_path / "parts"), SEED, "latest")
+    second = CsvRecorder(tmp_path / "parts.csv")
+    second.resume_at(progress["iterations"])
+    resumed = _run(algorithm).learn(state_then, recorder=second, checkpointer=checkpointer, progress=progress)
+    second.close()
+    assert_identical(resumed, state)
+    assert (tmp_path / "parts.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_the_best_elite_is_in_the_checkpoint(tmp_path: Path) -> None:
+    workflow = _run("map_elites")
+    checkpointer = RunCheckpointer(tmp_path)
+    state = workflow.learn(key=SEED, checkpointer=checkpointer)
+    read, _ = restore(workflow, checkpointer, SEED, "latest", entries=workflow.evaluation_entries)
+    assert set(read) == set(workflow.evaluation_entries)
+    assert_identical(read.agent_state, state.agent_state)
+    assert arrays(workflow.evaluate(read)) == arrays(workflow.evaluate(state))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"descriptors": []}, "descriptors is empty"),
+        ({"pop_size": 0}, "pop_size must be a positive whole number"),
+        ({"descriptor_statistic": "median"}, "descriptor_statistic is one of last, mean"),
+        ({"agent": {"normalize_obs": True}}, "would change what elites do after they were evaluated"),
+        ({"archive": {"name": "gird"}}, "grid"),
+        ({"archive": {"name": "grid", "low": [0.0], "high": [1.0], "bins": [2, 2]}}, "one for each of 1 descriptors"),
+        ({"archive": {"name": "grid", "cells": 3}}, "archive"),
+        ({"discount": 0.9}, "Unknown config key 'discount'"),
+        ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number"),
+    ],
+)
+def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        qd("map_elites", **changes)
+
+
+def test_descriptors_are_looked_for_when_the_run_is_set_up() -> None:
+    workflow = qd("map_elites", descriptors=["metrics.x_position", "next_obs.0"])
+    with pytest.raises(ValueError, match=r"has no entry 'metrics\.x_position'"):
+        jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
+    workflow = qd("map_elites", descriptors=["next_obs"])
+    with pytest.raises(ValueError, match=r"the archive has 2 dimensions, .* got \[8, 3\]"):
+        jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
