@@ -28,7 +28,7 @@ EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix("")) for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
 DISCRETE_ONLY = {"dqn", "pqn", "r2d2", "rainbow"}
-CONTINUOUS_ONLY = {"crossq", "ddpg", "fast_td3", "td3", "tqc"}
+CONTINUOUS_ONLY = {"crossq", "ddpg", "fast_td3", "qd/pga_me", "td3", "tqc"}
 # Physics takes seconds to load: these stand for all brax environments, whose files must say the same.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 

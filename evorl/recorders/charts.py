@@ -78,7 +78,12 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
     x, y = (np.asarray(chart.columns[name], np.float64) for name in (panel.x, panel.y))
     shown = np.isfinite(x) & np.isfinite(y)
-    axes.plot(x[shown], y[shown], ".", color=BLUE, markersize=3, alpha=0.35)
+    if panel.colour is None:
+        axes.plot(x[shown], y[shown], ".", color=BLUE, markersize=3, alpha=0.35)
+    else:
+        by = np.asarray(chart.columns[panel.colour], np.float64)
+        points = axes.scatter(x[shown], y[shown], c=by[shown], s=9, cmap="viridis", linewidths=0)
+        axes.figure.colorbar(points, ax=axes, label=panel.colour)
     if panel.marked is not None:
         shown &= np.asarray(chart.columns[panel.marked]) != 0
         axes.plot(x[shown], y[shown], color=GREEN, linewidth=1.8)

@@ -19,12 +19,14 @@ class Panel:
         y: the column along the vertical axis.
         marked: a column that is not 0 in the rows to be joined by a line; ``None`` for no line.
         log: whether the vertical axis is logarithmic.
+        colour: a column that the points are coloured by; ``None`` for one colour.
     """
 
     x: str
     y: str
     marked: str | None = None
     log: bool = False
+    colour: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,6 @@ class Chart:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the columns of a chart are of one length, got {lengths}.")
         for panel in self.panels:
-            for name in filter(None, (panel.x, panel.y, panel.marked)):
+            for name in filter(None, (panel.x, panel.y, panel.marked, panel.colour)):
                 if name not in self.columns:
                     raise ValueError(no_such("column", name, self.columns))

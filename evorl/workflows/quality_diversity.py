@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from evorl.agent import AgentState
-from evorl.ec.archives import Archive, GridArchive
+from evorl.ec.archives import Archive, ArchiveState, GridArchive
 from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population import with_policy
 from evorl.metrics import WideCounter
 from evorl.types import Key, Params, PyTreeDict, State
+from evorl.workflows.charts import Chart, Panel
 from evorl.workflows.generations import Generations, played_episodes
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
@@ -132,3 +135,25 @@ class QualityDiversityWorkflow(Generations, Workflow):
         first_key, second_key, variation_key = jax.random.split(key, 3)
         first, second = (self.archive.sample(state.archive_state, k, num) for k in (first_key, second_key))
         return self.variation.children(variation_key, first, second)
+
+    def charts(self, state: State) -> Mapping[str, Chart]:
+        """``archive``: every elite's cell, fitness and descriptor; for each seed."""
+        states = {"archive": state.archive_state}
+        if self.execution.num_seeds is not None:
+            states = {
+                f"archive_seed_{i}": jax.tree.map(lambda x, i=i: x[i], state.archive_state)
+                for i in range(self.execution.num_seeds)
+            }
+        return {name: self._chart(archive_state) for name, archive_state in states.items()}
+
+    def _chart(self, archive_state: ArchiveState) -> Chart:
+        """Where the elites are: one descriptor against the next, coloured by fitness; a single one against fitness."""
+        fitness, descriptors = jax.device_get((archive_state.fitness, archive_state.descriptors))
+        cells = np.flatnonzero(np.isfinite(fitness))
+        names = self.descriptors
+        if len(names) != descriptors.shape[1]:
+            names = [f"descriptor_{i}" for i in range(descriptors.shape[1])]
+        columns = {"cell": cells, "fitness": fitness[cells]}
+        columns |= {name: descriptors[cells, i] for i, name in enumerate(names)}
+        panels = [Panel(x, y, colour="fitness") for x, y in itertools.pairwise(names)] or [Panel(names[0], "fitness")]
+        return Chart(columns, tuple(panels))

@@ -16,9 +16,11 @@ from evorl.cli import restore
 from evorl.ec.archives import CentroidArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.collectives import DATA_AXIS
+from evorl.recorders import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.types import State
 from evorl.workflows import Execution, execution
+from evorl.workflows.charts import Panel
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 from tests.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small
 
@@ -187,6 +189,25 @@ def test_the_best_elite_is_in_the_checkpoint(tmp_path: Path) -> None:
     assert set(read) == set(workflow.evaluation_entries)
     assert_identical(read.agent_state, state.agent_state)
     assert arrays(workflow.evaluate(read)) == arrays(workflow.evaluate(state))
+
+
+def test_the_archive_is_drawn_at_the_end(tmp_path: Path) -> None:
+    workflow = _run("map_elites")
+    state = workflow.learn(key=SEED, recorder=ChartRecorder(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive.csv", "archive.png"]
+    header, *rows = (tmp_path / "archive.csv").read_text().splitlines()
+    assert header == "cell,fitness,next_obs.0,next_obs.2"
+    cells = np.flatnonzero(state.archive_state.is_filled)
+    table = np.array([row.split(",") for row in rows], float)
+    np.testing.assert_array_equal(table[:, 0], cells)
+    np.testing.assert_array_equal(table[:, 1].astype(np.float32), state.archive_state.fitness[cells])
+    np.testing.assert_array_equal(table[:, 2:].astype(np.float32), state.archive_state.descriptors[cells])
+    together = qd("map_elites", num_seeds=2)
+    charts = together.charts(together.init(SEED))
+    assert sorted(charts) == ["archive_seed_0", "archive_seed_1"]
+    assert len(charts["archive_seed_0"].columns["cell"]) == 0
+    one = qd("map_elites", descriptors=["next_obs.0"], archive={"name": "grid", "low": [-1], "high": [1], "bins": [4]})
+    assert one.charts(one.init(SEED))["archive"].panels == (Panel("next_obs.0", "fitness"),)
 
 
 @pytest.mark.parametrize(
