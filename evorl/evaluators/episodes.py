@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from evorl.ops.packing import pack
 from evorl.rollout import ActionFn, env_step, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.suggestions import did_you_mean
-from evorl.types import Key, PyTreeData, PyTreeDict
+from evorl.types import Key, Observation, PyTreeData, PyTreeDict
 
 
 class EpisodeOutcomes(PyTreeData):
@@ -38,6 +38,16 @@ class EpisodeOutcomes(PyTreeData):
     last: PyTreeDict
     observed: ObservationSums | None
     transitions: SampleBatch | None = None
+
+    def with_step(self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation) -> Self:
+        """With one more step of the episodes that are alive, bool ``[B]``; every other argument is ``[B, ...]``."""
+        return self.replace(
+            returns=self.returns + jnp.where(alive, rewards, 0.0),
+            lengths=self.lengths + alive,
+            totals=jax.tree.map(lambda total, x: total + _where(alive, x, 0.0), self.totals, fields),
+            last=jax.tree.map(lambda last, x: _where(alive, x, last), self.last, fields),
+            observed=None if self.observed is None else self.observed.add(obs, alive),
+        )
 
 
 class _Progress(PyTreeData):
@@ -93,16 +103,9 @@ def play_episodes(
 
     def advance(progress: _Progress) -> _Progress:
         env_state, transition = one_step(progress.env_state, progress.step)
-        alive, old = ~progress.ended, progress.outcomes
-        weight = jnp.asarray(discount, jnp.float32) ** progress.step
+        rewards = jnp.asarray(discount, jnp.float32) ** progress.step * transition.rewards
         fields = info_entries(env_state.info, env_fields)
-        outcomes = EpisodeOutcomes(
-            returns=old.returns + jnp.where(alive, weight * transition.rewards, 0.0),
-            lengths=old.lengths + alive,
-            totals=jax.tree.map(lambda total, x: total + _where(alive, x, 0.0), old.totals, fields),
-            last=jax.tree.map(lambda last, x: _where(alive, x, last), old.last, fields),
-            observed=old.observed.add(transition.obs, alive) if old.observed is not None else None,
-        )
+        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs)
         recorded = progress.recorded
         if recorded is not None:
             rows, _ = pack(transition)
