@@ -15,7 +15,7 @@ def compute_ranks(fitness: jax.Array) -> jax.Array:
 
     What is not a number is as unfit as the worst.
     """
-    order = jnp.argsort(_numbers(fitness), stable=True)
+    order = jnp.argsort(comparable(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))
 
 
@@ -26,13 +26,13 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness with mean 0 and variance 1 over the population."""
-    fitness = _numbers(fitness)
+    fitness = comparable(fitness)
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def raw_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness as it is."""
-    return _numbers(fitness)
+    return comparable(fitness)
 
 
 FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -66,6 +66,6 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
     return padded[ranks_from_best]
 
 
-def _numbers(fitness: jax.Array) -> jax.Array:
-    """Fitness in which what is not a number is as bad as the worst."""
+def comparable(fitness: jax.Array) -> jax.Array:
+    """Fitness ``[P]`` in which what is not a number is as bad as the worst."""
     return jnp.where(jnp.isnan(fitness), jnp.min(fitness, initial=jnp.inf, where=~jnp.isnan(fitness)), fitness)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ec import EvoOptimizer
+from evorl.ec.fitness_shaping import comparable
 from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population import with_policy
@@ -60,7 +61,7 @@ class EvolutionWorkflow(Generations, Workflow):
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Tell the optimizer the fitness ``[P]``, and remember the best individual."""
-        fitness = batch.returns.mean(axis=1)
+        fitness = comparable(batch.returns.mean(axis=1))
         best = self._best(state, fitness)
         ec_state = self.optimizer.tell(state.ec_state, fitness)
         agent_state = with_policy(state.agent_state, self.optimizer.solution(ec_state))

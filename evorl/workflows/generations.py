@@ -42,7 +42,7 @@ class Generations(PyTreeNode):
     common_random_numbers: bool = False
     eval_chunk: int | None = None
 
-    foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode")
+    foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
     min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
     sharded_axes: ClassVar[Mapping[str, int]] = {}
 
