@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,8 +43,6 @@ class QualityDiversityWorkflow(Generations, Workflow):
     pop_size: int = 128
     variation: IsoLineVariation = IsoLineVariation()
     fitness_offset: float = 0.0
-
-    foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
 
     def __post_init__(self) -> None:
         super().__post_init__()
