@@ -52,6 +52,26 @@ class EvoOptimizer(PyTreeNode):
         and ``count`` are multiples of ``group_size``, or all are asked for.
         """
 
+    @property
+    def num_replaceable(self) -> int:
+        """How many individuals of a generation, its last ones, may be replaced from outside: see ``inject``."""
+        return 0
+
+    def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
+        """The state in which solutions stand in for some individuals of the generation that is to be evaluated next.
+
+        They are asked for and told of in place of these, so that they take part in selection and recombination.
+
+        Args:
+            state: of the optimizer. Its structure may change with the first call, and not after.
+            solutions: ``[K, ...]``, with K at most ``num_replaceable``.
+            rows: the numbers of the individuals, int32 ``[K]``, all different; one past the last replaces none.
+
+        Raises:
+            NotImplementedError: no individual of this optimizer can be replaced.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no solutions from outside.")
+
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """The state of the next generation, given the fitness ``[P]`` of this one."""

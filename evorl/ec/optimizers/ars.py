@@ -50,6 +50,11 @@ class ARS(GaussianStrategy):
     def _num_elites(self) -> int:
         return self.pop_size // 2 if self.num_elites is None else self.num_elites
 
+    @property
+    def num_replaceable(self) -> int:
+        """None: an individual counts together with its opposite."""
+        return 0
+
     def scale(self, state: PyTreeDict) -> jax.Array:
         """``noise_std``."""
         return jnp.asarray(self.noise_std, jnp.float32)

@@ -55,6 +55,16 @@ class BreedingOptimizer(EvoOptimizer):
         rows = first + jnp.arange(count)
         return jax.tree.map(lambda x: jnp.take(x, rows, axis=0, mode="clip"), state.population)
 
+    @property
+    def num_replaceable(self) -> int:
+        """All."""
+        return self.pop_size
+
+    def inject(self, state: PyTreeDict, solutions: Params, rows: jax.Array) -> PyTreeDict:
+        """See ``EvoOptimizer.inject``; who makes room leaves the population."""
+        population = jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop"), state.population, solutions)
+        return state.replace(population=population)
+
     def _children(self, key: Key, population: Any, scores: jax.Array, num: int) -> Any:
         """``num`` children of the winners of tournaments by ``scores`` ``[P]``."""
         select_key, cross_key, mutate_key = jax.random.split(key, 3)

@@ -26,6 +26,11 @@ class GeneticAlgorithm(BreedingOptimizer):
                 f"num_elites={self.num_elites} of a population of {self.pop_size}: keep from 1 to {self.pop_size - 1}."
             )
 
+    @property
+    def num_replaceable(self) -> int:
+        """The children, which come after the elites."""
+        return self.pop_size - self.num_elites
+
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """The elites and the children of the generation with this fitness ``[P]``; NaN is the worst."""
         chex.assert_shape(fitness, (self.pop_size,))

@@ -1,0 +1,108 @@
+"""Solutions from outside stand in for individuals, and are told of like these."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.ec import EvoOptimizer
+from evorl.ec.fitness_shaping import compute_centered_ranks, log_rank_weights, weights_by_rank
+from evorl.ec.optimizers import ARS, CMAES, GeneticAlgorithm, OpenES, SepCEM, VanillaES
+from evorl.types import PyTreeDict
+from tests.small_workflows import assert_close, assert_identical
+
+P = 6
+START = PyTreeDict(a=jnp.arange(3.0), b=jnp.ones((2, 2)))
+SOLUTIONS = jax.tree.map(lambda x: jnp.stack([x + 5.0, x - 7.0]), START)
+ROWS = jnp.array([5, 2])
+FITNESS = jnp.array([1.0, 0.0, 9.0, 3.0, -2.0, 4.0])
+OPTIMIZERS: dict[str, EvoOptimizer] = {
+    "genetic": GeneticAlgorithm(pop_size=P, num_elites=2),
+    "open_es": OpenES(pop_size=P, optimizer_name="sgd"),
+    "vanilla_es": VanillaES(pop_size=P),
+    "sep_cem": SepCEM(pop_size=P),
+    "sep_cem, unpaired": SepCEM(pop_size=P, mirror_sampling=False),
+}
+
+
+def fresh(optimizer: EvoOptimizer) -> PyTreeDict:
+    return optimizer.init(START, jax.random.key(0))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_solutions_are_asked_for_to_the_last_bit(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    before = optimizer.ask(fresh(optimizer))
+    state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
+    population = optimizer.ask(state)
+    assert_identical(jax.tree.map(lambda x: x[ROWS], population), SOLUTIONS)
+    others = jnp.array([0, 1, 3, 4])
+    assert_identical(*(jax.tree.map(lambda x: x[others], x) for x in (population, before)))
+    for first in range(0, P, 2):
+        part = optimizer.ask(state, first, 2)
+        assert_identical(part, jax.tree.map(lambda x, i=first: x[i : i + 2], population))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_past_the_last_replace_nobody(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    state = optimizer.inject(fresh(optimizer), SOLUTIONS, jnp.array([P, P]))
+    assert_identical(optimizer.ask(state), optimizer.ask(fresh(optimizer)))
+    told, expected = optimizer.tell(state, FITNESS), optimizer.tell(fresh(optimizer), FITNESS)
+    assert_identical(optimizer.ask(told), optimizer.ask(expected))
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "genetic"])
+def test_samples_from_outside_are_gone_in_the_next_generation(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    state = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
+    without = PyTreeDict({entry: value for entry, value in state.items() if entry != "injected"})
+    assert_identical(optimizer.ask(state), optimizer.ask(without))
+    assert_close(
+        optimizer.tell(state, FITNESS) | {"injected": None}, optimizer.tell(without, FITNESS) | {"injected": None}, 0.0
+    )
+
+
+@pytest.mark.parametrize("name", ["vanilla_es", "sep_cem", "sep_cem, unpaired"])
+def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> None:
+    optimizer = OPTIMIZERS[name]
+    state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
+    population = optimizer.ask(state)
+    weights = weights_by_rank(FITNESS, log_rank_weights(P // 2))
+    assert weights[2] > weights[5] > 0.0  # those from outside are the best
+    told = optimizer.tell(state, FITNESS)
+    mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
+    assert_close(optimizer.solution(told), mean, 1e-5)
+    if "sep_cem" in name:
+        squares = jax.tree.map(lambda x, old: jnp.tensordot(weights, jnp.square(x - old), axes=1), population, START)
+        assert_close(told.variance, squares, 1e-4)
+
+
+def test_the_estimated_gradient_points_to_them() -> None:
+    optimizer = OpenES(pop_size=P, optimizer_name="sgd")
+    state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
+    shaped, population = compute_centered_ranks(FITNESS), optimizer.ask(state)
+    std, rate = optimizer.scale(state), optimizer.lr_schedule.init
+    expected = jax.tree.map(
+        lambda mean, x: mean + rate * jnp.tensordot(shaped, (x - mean) / std, axes=1) / (P * std), START, population
+    )
+    assert_close(optimizer.tell(state, FITNESS).mean, expected, 1e-4)
+
+
+def test_a_fit_solution_becomes_an_elite() -> None:
+    optimizer = OPTIMIZERS["genetic"]
+    told = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
+    assert_identical(optimizer.solution(told), jax.tree.map(lambda x: x[1], SOLUTIONS))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("genetic", 4), ("open_es", P), ("vanilla_es", P), ("sep_cem", P)])
+def test_how_many_may_be_replaced(name: str, expected: int) -> None:
+    assert OPTIMIZERS[name].num_replaceable == expected
+
+
+@pytest.mark.parametrize("optimizer", [ARS(pop_size=P), CMAES(pop_size=P)], ids=lambda x: type(x).__name__)
+def test_who_takes_none_says_so(optimizer: EvoOptimizer) -> None:
+    assert optimizer.num_replaceable == 0
+    with pytest.raises(NotImplementedError, match=f"{type(optimizer).__name__} takes no solutions from outside"):
+        optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
