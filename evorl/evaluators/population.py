@@ -13,8 +13,9 @@ from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episod
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import flatten_leading_axes, split_leading_axis
+from evorl.rollout import ActionFn
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Params, PolicyExtras, PyTreeNode, pytree_field
+from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
 
 
 class PopulationEvaluator(PyTreeNode):
@@ -84,7 +85,7 @@ class PopulationEvaluator(PyTreeNode):
             number_of_draws = episode if self.common_random_numbers else individual * self.num_episodes + episode
             return play_episodes(
                 self.env,
-                policies_act(agent, ask(start, chunk), self.num_episodes),
+                policies_act(agent.evaluate_actions, ask(start, chunk), self.num_episodes),
                 agent_state,
                 episode_keys(key, number_of_draws),
                 inside,
@@ -109,18 +110,38 @@ class PopulationEvaluator(PyTreeNode):
         return split_leading_axis(rows, pop_size, self.num_episodes).replace(observed=outcomes.observed)
 
 
-def policies_act(agent: Agent, policies: Params, num_rows: int) -> Callable[..., tuple[Action, PolicyExtras]]:
+def policies_act(action_fn: ActionFn, policies: Params, num_rows: int) -> ActionFn:
     """An action function in which policy p of ``policies`` ``[P, ...]`` acts for the p-th ``num_rows`` rows of a batch.
 
-    Agents act as they do in evaluations. Their policy is ``agent_state.params.policy``.
+    ``action_fn`` is that of an agent whose policy is ``agent_state.params.policy``.
     """
 
     def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
         def one_policy(policy: Params, rows: SampleBatch, row_keys: Key) -> tuple[Action, PolicyExtras]:
-            return agent.evaluate_actions(with_policy(agent_state, policy), rows, row_keys)
+            return action_fn(with_policy(agent_state, policy), rows, row_keys)
 
         rows = split_leading_axis((sample_batch, keys), -1, num_rows)
         return flatten_leading_axes(jax.vmap(one_policy)(policies, *rows))
+
+    return act
+
+
+def acting_beside(first_fn: ActionFn, second_fn: ActionFn, num_first: int) -> ActionFn:
+    """An action function in which the first ``num_first`` rows of a batch act by one, the others by another one.
+
+    Of what the policies remember of their actions only their memory is kept.
+    """
+
+    def act(agent_state: AgentState, sample_batch: SampleBatch, keys: Key) -> tuple[Action, PolicyExtras]:
+        first = jax.tree.map(lambda x: x[:num_first], (sample_batch, keys))
+        second = jax.tree.map(lambda x: x[num_first:], (sample_batch, keys))
+        (actions, extras), (other_actions, other_extras) = (
+            first_fn(agent_state, *first),
+            second_fn(agent_state, *second),
+        )
+        both = (actions, extras.get("memory")), (other_actions, other_extras.get("memory"))
+        actions, memory = jax.tree.map(lambda *x: jnp.concatenate(x), *both)
+        return actions, PyTreeDict() if memory is None else PyTreeDict(memory=memory)
 
     return act
 

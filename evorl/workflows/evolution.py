@@ -62,7 +62,7 @@ class EvolutionWorkflow(Generations, Workflow):
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Tell the optimizer the fitness ``[P]``, and remember the best individual."""
         fitness = comparable(batch.returns.mean(axis=1))
-        best = self._best(state, fitness)
+        best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
         ec_state = self.optimizer.tell(state.ec_state, fitness)
         agent_state = with_policy(state.agent_state, self.optimizer.solution(ec_state))
         statistics = agent_state.obs_preprocessor_state
@@ -81,13 +81,19 @@ class EvolutionWorkflow(Generations, Workflow):
             agent_state=agent_state, ec_state=ec_state, best=best, timesteps=state.timesteps.add(timesteps)
         )
 
-    def _best(self, state: State, fitness: jax.Array) -> PyTreeDict:
-        """The best individual of all generations and its fitness; asked for again, as a population is not kept."""
-        fittest = jnp.argmax(fitness)
-        group = self.optimizer.group_size
-        together = self.optimizer.ask(state.ec_state, fittest // group * group, group)
-        is_better = fitness[fittest] > state.best.fitness
-        policy = jax.tree.map(
-            lambda rows, old: jnp.where(is_better, rows[fittest % group], old), together, state.best.policy
-        )
-        return PyTreeDict(policy=policy, fitness=jnp.where(is_better, fitness[fittest], state.best.fitness))
+
+def best_so_far(optimizer: EvoOptimizer, ec_state: PyTreeDict, fitness: jax.Array, best: PyTreeDict) -> PyTreeDict:
+    """The best individual of all generations and its fitness; asked for again, as a population is not kept.
+
+    Args:
+        optimizer: the optimizer.
+        ec_state: its state, which the generation was asked of.
+        fitness: of the generation, ``[P]``.
+        best: ``policy`` and ``fitness`` of the generations before.
+    """
+    fittest = jnp.argmax(fitness)
+    group = optimizer.group_size
+    together = optimizer.ask(ec_state, fittest // group * group, group)
+    is_better = fitness[fittest] > best.fitness
+    policy = jax.tree.map(lambda rows, old: jnp.where(is_better, rows[fittest % group], old), together, best.policy)
+    return PyTreeDict(policy=policy, fitness=jnp.where(is_better, fitness[fittest], best.fitness))

@@ -19,7 +19,7 @@ from evorl.ops.schedules import linear_schedule
 from evorl.ops.threefry import unrolled
 from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers import PrioritizedReplayBuffer, ReplayState, UniformReplayBuffer, take_n_step
-from evorl.rollout import memory_of, rollout, with_memory
+from evorl.rollout import ActionFn, memory_of, rollout, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.settings import require_positive
@@ -173,18 +173,9 @@ class OffPolicyWorkflow(Workflow):
     def collect(self, state: State) -> tuple[SampleBatch, State]:
         """A trajectory ``[T, B, ...]`` of this device's environments."""
         key, rollout_key = jax.random.split(state.key)
-        warming_up = self._timesteps(state) < self.learning_starts
-
-        def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
-            policy_key, random_key = split_rows(key)
-            actions, extras = self.agent.compute_actions(agent_state, sample_batch, policy_key)
-            num_rows = jax.tree.leaves(actions)[0].shape[0]
-            random = random_actions(self.env.action_space, random_key, num_rows)
-            return jax.tree.map(lambda r, a: jnp.where(warming_up, r, a), random, actions), extras
-
         trajectory, env_state = rollout(
             self.env.step,
-            act,
+            self.exploring(self._timesteps(state) < self.learning_starts),
             state.env_state,
             self.agent.at_progress(state.agent_state, self.progress(state)),
             rollout_key,
@@ -193,6 +184,18 @@ class OffPolicyWorkflow(Workflow):
             env_chunk=self.env_chunk,
         )
         return trajectory, state.replace(env_state=env_state, key=key)
+
+    def exploring(self, warming_up: jax.Array) -> ActionFn:
+        """How the agent acts while it learns: at random as long as ``warming_up``, a bool, holds."""
+
+        def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
+            policy_key, random_key = split_rows(key)
+            actions, extras = self.agent.compute_actions(agent_state, sample_batch, policy_key)
+            num_rows = jax.tree.leaves(actions)[0].shape[0]
+            random = random_actions(self.env.action_space, random_key, num_rows)
+            return jax.tree.map(lambda r, a: jnp.where(warming_up, r, a), random, actions), extras
+
+        return act
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Store the trajectory, then update from batches drawn out of all that is stored."""
@@ -232,7 +235,7 @@ class OffPolicyWorkflow(Workflow):
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
-    def _draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
+    def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
         They are drawn before the updates, so that devices need not talk during them; priorities count in the next
@@ -262,7 +265,7 @@ class OffPolicyWorkflow(Workflow):
             num_updates: how many, up to ``most_updates``.
             progress: the share of the training that is over.
         """
-        batches, rows, envs = self._draw_batches(state, sample_key, progress)
+        batches, rows, envs = self.draw_batches(state, sample_key, progress)
 
         def one_update(i: jax.Array, carry: tuple) -> tuple:
             agent_state, opt_state, sums, errors = carry

@@ -70,7 +70,7 @@ def test_learning_from_transitions_over_several_steps() -> None:
     state = workflow.init(0)
     for _ in range(5):
         _, state = workflow.step(state)
-    batches, rows, envs = workflow._draw_batches(state, jax.random.key(0), workflow.progress(state))
+    batches, rows, envs = workflow.draw_batches(state, jax.random.key(0), workflow.progress(state))
     rewards = np.asarray(state.replay_state.data.rewards)
     assert batches.rewards.shape == (workflow.most_updates, workflow.batch_size)
     for reward, discount, row, env in zip(
