@@ -11,9 +11,11 @@ import numpy as np
 
 from evorl.agent import AgentState, random_actions
 from evorl.algorithms.a2c import A2CWorkflow
+from evorl.algorithms.cemrl import CEMRLWorkflow
 from evorl.algorithms.crossq import CrossQWorkflow
 from evorl.algorithms.discor import DisCorWorkflow
 from evorl.algorithms.dqn import DQNWorkflow
+from evorl.algorithms.erl import ERLWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.map_elites import MAPElitesWorkflow
 from evorl.algorithms.pbt import PBTWorkflow
@@ -123,6 +125,15 @@ PBT_CONFIG = {
     "total_timesteps": 4 * 64 * 2 * 20,
 }
 _CONFIGS["pbt"] = (PBTWorkflow, PBT_CONFIG)
+ERL_CONFIG = {
+    **{name: _SHARED[name] for name in _OF_THE_RUN},
+    "learner": {**inner_config("td3"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
+    "optimizer": {"name": "genetic", "pop_size": 4, "num_elites": 2},
+    "log_interval": 1,
+    "total_timesteps": 800,
+}
+_CONFIGS["erl"] = (ERLWorkflow, ERL_CONFIG)
+_CONFIGS["cemrl"] = (CEMRLWorkflow, {**ERL_CONFIG, "optimizer": {"name": "sep_cem", "pop_size": 4}})
 ENVS = ("CartPole-v1", "Pendulum-v1")
 
 

@@ -1,0 +1,261 @@
+"""Evolution-guided reinforcement learning: a population and a learner that share episodes and one replay buffer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import Agent, RandomAgent
+from evorl.ec import EvoOptimizer
+from evorl.envs import AutoresetMode
+from evorl.envs.wrappers.vector import VectorEnv
+from evorl.evaluators import PopulationEvaluator
+from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episodes, transition_rows
+from evorl.evaluators.population import acting_beside, policies_act, with_policy
+from evorl.metrics import WideCounter
+from evorl.ops import collectives
+from evorl.ops.normalization import update_statistics
+from evorl.rollout import ActionFn
+from evorl.types import Key, PyTreeDict, State, pytree_field
+from evorl.workflows.building import inner_workflow, plain, read_workflow_config
+from evorl.workflows.evolution import best_so_far, statistics_of
+from evorl.workflows.nested_learner import checked_learner, row_of, updates_for_steps
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.settings import require_positive
+from evorl.workflows.workflow import Workflow, split_setup_keys
+
+
+class EvolutionGuidedWorkflow(Workflow):
+    """A generation in each iteration: episodes, updates of the learner, the optimizer's next generation.
+
+    The learner's agent acts, its policy is what is evolved, and its replay buffer holds every step of every episode.
+    Of its settings these count: ``updates_per_iteration`` for each ``rollout_length`` steps that were sampled,
+    ``learning_starts`` for the warm-up, and all that say how an update is made. The learners' states are ``learners``,
+    with a leading axis K; ``agent_state`` acts by what the optimizer has found.
+
+    Attributes:
+        learner: the off-policy algorithm.
+        optimizer: the evolutionary optimizer; its fitness is the mean return of an individual's episodes.
+        episodes_per_individual: episodes of each individual in a generation.
+        common_random_numbers: the episodes of a generation draw the same numbers for every individual.
+        updates_per_generation: updates of each learner in a generation; ``None`` counts them by sampled steps.
+    """
+
+    learner: OffPolicyWorkflow = pytree_field(kw_only=True)
+    optimizer: EvoOptimizer = pytree_field(kw_only=True)
+    episodes_per_individual: int = 1
+    common_random_numbers: bool = False
+    updates_per_generation: int | None = None
+
+    foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "autoreset_mode", "discount", "num_envs")
+    evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
+    sharded_axes: ClassVar[Mapping[str, int]] = {}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "episodes_per_individual")
+        if self.num_injected > self.optimizer.num_replaceable:
+            raise ValueError(
+                f"{self.num_injected} individuals of each generation are to make room for the learner's, and "
+                f"optimizer={type(self.optimizer).__name__} lets {self.optimizer.num_replaceable} of {self.pop_size} "
+                "be replaced: choose fewer, a larger population, or genetic, open_es, vanilla_es or sep_cem."
+            )
+        most_steps = self.num_rows * self.max_episode_steps
+        if self.learner.replay_capacity < most_steps:
+            raise ValueError(
+                f"learner.replay_capacity={self.learner.replay_capacity} is less than one generation may collect "
+                f"({most_steps} transitions): choose a larger one."
+            )
+
+    @classmethod
+    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Build the workflow and its learner, which ``learner`` describes with a ``workflow`` key.
+
+        Raises:
+            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+        """
+        config = plain(config)
+        learner = checked_learner(inner_workflow(config, "learner", ("env",), ("devices", "num_seeds", "env_chunk")))
+        fields = read_workflow_config(cls, {**config, "learner": learner})
+        return cls(**{**fields, "agent": learner.agent})
+
+    @classmethod
+    def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
+        """None of its own: the learner's takes its place."""
+        return RandomAgent()
+
+    @classmethod
+    def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
+        """A row for every episode of the population, which devices share out; what has ended stands still."""
+        if "optimizer" not in fields:
+            raise ValueError("optimizer is missing: name the evolutionary part, for example {name: genetic}.")
+        episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
+        return fields["optimizer"].pop_size * episodes, AutoresetMode.DISABLED
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """0: episodes differ in length."""
+        return 0
+
+    @property
+    def pop_size(self) -> int:
+        """Individuals P of a generation."""
+        return self.optimizer.pop_size
+
+    @property
+    def max_episode_steps(self) -> int:
+        """An episode still running then is cut."""
+        return self.env.max_episode_steps or PopulationEvaluator.max_episode_steps
+
+    @property
+    def num_learners(self) -> int:
+        """Learners K, each with parameters and optimizers of its own."""
+        return 1
+
+    @property
+    def num_explorations(self) -> int:
+        """Episodes that the learners explore in, over all of them; the k-th part of these is that of learner k."""
+        return 0
+
+    @property
+    @abstractmethod
+    def num_injected(self) -> int:
+        """How many individuals of a generation ``guide`` may replace."""
+
+    @property
+    def num_rows(self) -> int:
+        """Episodes of a generation."""
+        return self.pop_size * self.episodes_per_individual + self.num_explorations
+
+    @abstractmethod
+    def guide(self, state: State, key: Key, num_updates: jax.Array) -> tuple[PyTreeDict, State]:
+        """The learner's updates, and what they do for the generation to come.
+
+        Args:
+            state: the optimizer's is that of the coming generation.
+            key: of all draws.
+            num_updates: of each learner, int32; 0 while it warms up.
+
+        Returns:
+            Losses, which are 0 without updates, and the state.
+        """
+
+    def progress(self, state: State) -> jax.Array:
+        """The share of ``total_timesteps`` that was played."""
+        return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
+
+    def setup(self, key: Key) -> State:
+        """Fresh learners, and the optimizer's first state around the policy of the first."""
+        agent_key, optimizer_key, state = split_setup_keys(key)
+
+        axes = State(agent_state=0, opt_state=0, replay_state=None)
+        learned = jax.vmap(self.learner.init_learning, out_axes=axes)(jax.random.split(agent_key, self.num_learners))
+        state.replay_state = learned.pop("replay_state")
+        state.learners = PyTreeDict(learned)
+        state.agent_state = row_of(state.learners.agent_state)
+        policy = state.agent_state.params.policy
+        room = jax.tree.map(lambda x: jnp.zeros((self.num_injected, *x.shape), x.dtype), policy)
+        nowhere = jnp.full(self.num_injected, self.pop_size, jnp.int32)
+        state.ec_state = self.optimizer.inject(self.optimizer.init(policy, optimizer_key), room, nowhere)
+        state.best = PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=-jnp.inf)
+        state.timesteps = WideCounter.create()
+        return state
+
+    def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
+        """Episodes ``[N]`` of the generation and then of the learners, with their transitions, on every device.
+
+        All are played at once; the devices of a mesh share out the population's and the learners' each for themselves.
+        """
+        key, play_key = jax.random.split(state.key)
+        per_individual, population = self.episodes_per_individual, self.pop_size * self.episodes_per_individual
+        first, count = collectives.share_of(self.pop_size, self.optimizer.group_size)
+        individual = jnp.repeat(first + jnp.arange(count), per_individual)
+        episode = jnp.tile(jnp.arange(per_individual), count)
+        numbers = episode if self.common_random_numbers else individual * per_individual + episode
+        wanted = individual < self.pop_size
+        own = wanted.shape[0]
+        act = policies_act(
+            self.agent.evaluate_actions, self.optimizer.ask(state.ec_state, first, count), per_individual
+        )
+        if self.num_explorations:
+            first, count = collectives.share_of(self.num_explorations)
+            rows = first + jnp.arange(count)
+            numbers = jnp.concatenate([numbers, population + rows])
+            act = acting_beside(act, self._explorers_act(state, rows), own)
+            wanted = jnp.concatenate([wanted, rows < self.num_explorations])
+        outcomes = play_episodes(
+            self.env,
+            act,
+            self.agent.at_progress(state.agent_state, self.progress(state)),
+            episode_keys(play_key, numbers),
+            wanted,
+            self.max_episode_steps,
+            record=("termination",),
+        )
+        parts = (jax.tree.map(lambda x: x[:own], outcomes), jax.tree.map(lambda x: x[own:], outcomes))
+        sizes = (population, self.num_explorations)
+        whole = [
+            jax.tree.map(lambda x, n=n: x[:n], collectives.gather_rows(x)) for x, n in zip(parts, sizes, strict=True)
+        ]
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
+
+    def _explorers_act(self, state: State, rows: jax.Array) -> ActionFn:
+        """Each of the learners' episodes has a row; while they warm up they act at random."""
+        of_learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
+        policies = jax.tree.map(lambda x: x[of_learner], state.learners.agent_state.params.policy)
+        warming_up = state.timesteps.as_float() < self.learner.learning_starts
+        return policies_act(self.learner.exploring(warming_up), policies, 1)
+
+    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+        """Store the steps, tell the optimizer the fitness ``[P]``, and let the learner guide it."""
+        key, guide_key = jax.random.split(state.key)
+        timesteps = batch.lengths.sum()
+        num_updates = self._num_updates(state.timesteps, timesteps)
+        population = batch.returns.shape[0] - self.num_explorations
+        fitness = batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1)
+        best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
+        state = self._stored(state, batch).replace(
+            key=key,
+            best=best,
+            ec_state=self.optimizer.tell(state.ec_state, fitness),
+            timesteps=state.timesteps.add(timesteps),
+        )
+        losses, state = self.guide(state, guide_key, num_updates)
+        solution = self.optimizer.solution(state.ec_state)
+        state = state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
+        metrics = losses | PyTreeDict(
+            timesteps=timesteps,
+            updates=num_updates.astype(jnp.float32),
+            fitness=fitness.mean(),
+            fitness_std=fitness.std(),
+            fitness_max=fitness.max(),
+            best_fitness=best.fitness,
+            episodes=statistics_of(batch),
+        )
+        if self.num_explorations:
+            metrics.exploration_return = batch.returns[population:].mean()
+        return metrics, state
+
+    def _stored(self, state: State, batch: EpisodeOutcomes) -> State:
+        """With the steps of all episodes in the buffer, one after another, and in the learners' statistics."""
+        rows, is_step = transition_rows(batch)
+        agent_states = state.learners.agent_state
+        if agent_states.obs_preprocessor_state is not None:
+            old = row_of(agent_states.obs_preprocessor_state)  # that of all
+            new = update_statistics(old, rows.obs, is_step[:, None])
+            new = jax.tree.map(
+                lambda x, rows: jnp.broadcast_to(x, rows.shape), new, agent_states.obs_preprocessor_state
+            )
+            agent_states = agent_states.replace(obs_preprocessor_state=new)
+        state = state.replace(learners=state.learners.replace(agent_state=agent_states))
+        return self.learner.store(state, rows, is_step)
+
+    def _num_updates(self, before: WideCounter, timesteps: jax.Array) -> jax.Array:
+        """Updates of each learner after ``timesteps`` more steps, int32."""
+        updates = self.updates_per_generation
+        if updates is None:
+            updates = updates_for_steps(self.learner, before, timesteps)
+        return jnp.where(before.as_float() + timesteps >= self.learner.learning_starts, updates, 0)

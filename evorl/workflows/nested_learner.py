@@ -1,0 +1,106 @@
+"""A learner inside of another workflow: what it has to be, and any number of updates of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.metrics import WideCounter
+from evorl.types import Key, PyTreeDict, State
+from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.workflow import Workflow
+
+Tree = TypeVar("Tree")
+UPDATES_AT_ONCE = 64  # batches of so many updates are in memory
+
+
+def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
+    """The learner, if it has a policy to evolve.
+
+    Raises:
+        ValueError: it has none, or its settings do not fit; in words.
+    """
+    actor_critics = "choose an off-policy actor-critic: td3, ddpg, sac, tqc or discor."
+    if not isinstance(learner, OffPolicyWorkflow):
+        raise ValueError(f"learner is {type(learner).__name__}, which does not learn from replay: {actor_critics}")
+    env = learner.env
+    agent_state = jax.eval_shape(
+        lambda key: learner.agent.init(env.obs_space, env.action_space, key), jax.random.key(0)
+    )
+    if "policy" not in agent_state.params:
+        raise ValueError(f"learner is {type(learner).__name__}, which has no policy to evolve: {actor_critics}")
+    if agent_state.extra_state is not None:
+        raise ValueError(
+            f"learner is {type(learner).__name__}, whose policy keeps running statistics beside its parameters, and "
+            f"only those are evolved: {actor_critics}"
+        )
+    if env.num_envs != 1:
+        raise ValueError(
+            f"learner.num_envs={env.num_envs}: the learner has no environments of its own, it learns from the "
+            "population's episodes. Set learner.num_envs=1; learner.updates_per_iteration is for each step then."
+        )
+    return learner
+
+
+def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
+    """How many updates ``timesteps`` more environment steps call for, int32: as many as the learner makes alone.
+
+    They are the whole updates by which their count over all steps so far, ``before`` and these, goes up.
+    """
+    per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
+    updates, steps = per_step.numerator, per_step.denominator
+    phase = (before.low % steps).astype(jnp.int32)
+    rest = (phase + timesteps % steps) * updates // steps - phase * updates // steps
+    return timesteps // steps * updates + rest
+
+
+def row_of(tree: Tree, i: int = 0) -> Tree:
+    """One row of leaves ``[K, ...]``."""
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def in_blocks(num_updates: jax.Array, one_block: Callable[[jax.Array, jax.Array, Tree], Tree], carry: Tree) -> Tree:
+    """``one_block(i, updates, carry)`` until there were ``num_updates``, at most ``UPDATES_AT_ONCE`` in each block."""
+
+    def body(i: jax.Array, carry: Tree) -> Tree:
+        return one_block(i, jnp.minimum(num_updates - i * UPDATES_AT_ONCE, UPDATES_AT_ONCE), carry)
+
+    return jax.lax.fori_loop(0, -(-num_updates // UPDATES_AT_ONCE), body, carry)
+
+
+def learn_in_blocks(
+    learner: OffPolicyWorkflow, learned: PyTreeDict, replay_state: Any, key: Key, num_updates: jax.Array, progress: Any
+) -> tuple[PyTreeDict, PyTreeDict, Any]:
+    """Any number of updates, also a traced one: batches are drawn for some of them at a time.
+
+    Args:
+        learner: the algorithm.
+        learned: ``agent_state`` and ``opt_state``.
+        replay_state: of the buffer.
+        key: of all draws.
+        num_updates: how many, int32.
+        progress: the share of the training that is over.
+
+    Returns:
+        Means of the losses, what was learned, and the buffer, in which priorities may have changed.
+    """
+    learner = learner.replace(updates_per_iteration=UPDATES_AT_ONCE)
+    data = replay_state.data  # not carried: a loop over several seeds would copy it in each turn
+
+    def one_block(i: jax.Array, updates: jax.Array, carry: tuple[PyTreeDict, Any, PyTreeDict]) -> tuple:
+        learned, replay_state, sums = carry
+        sample_key, learn_key = jax.random.split(jax.random.fold_in(key, i))
+        state = State(**learned, replay_state=replay_state.replace(data=data))
+        means, state = learner.learn_repeatedly(state, sample_key, learn_key, updates, progress)
+        sums = jax.tree.map(lambda total, mean: total + updates * mean, sums, means)
+        learned = PyTreeDict(agent_state=state.agent_state, opt_state=state.opt_state)
+        return learned, state.replay_state.replace(data=None), sums
+
+    sums = PyTreeDict({name: jnp.zeros(()) for name in learner.loss_names})
+    learned, replay_state, sums = in_blocks(num_updates, one_block, (learned, replay_state.replace(data=None), sums))
+    means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
+    return means, learned, replay_state.replace(data=data)

@@ -1,0 +1,109 @@
+"""CEM-RL: a part of each generation climbs the critics before it is evaluated, and the optimizer is told of all."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.algorithms.cemrl import CEMRLWorkflow
+from evorl.evaluators.population import with_policy
+from evorl.sample_batch import SampleBatch
+from evorl.types import State
+from evorl.workflows import execution
+from evorl.workflows.nested_learner import row_of
+from tests.small_workflows import EPISODE_STEPS, ERL_CONFIG, arrays, assert_identical, inner_config, small
+
+LEARNERS: dict[str, dict[str, Any]] = {
+    "td3": ERL_CONFIG["learner"],
+    "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
+}
+SAMPLED = 4 * EPISODE_STEPS
+
+
+def cemrl(**changes: Any) -> CEMRLWorkflow:
+    workflow = small("cemrl", "Pendulum-v1", **changes)
+    assert isinstance(workflow, CEMRLWorkflow)
+    return workflow
+
+
+@functools.cache
+def states(num: int) -> tuple[CEMRLWorkflow, list[State], list[Any]]:
+    workflow = cemrl()
+    states, metrics = [workflow.init(0)], []
+    for _ in range(num):
+        row, state = workflow.step(states[-1])
+        states.append(state)
+        metrics.append(row)
+    return workflow, states, metrics
+
+
+def _drawn(workflow: CEMRLWorkflow, state: State) -> Any:
+    """The generation as the optimizer drew it."""
+    return workflow.optimizer.ask(type(state.ec_state)({n: x for n, x in state.ec_state.items() if n != "injected"}))
+
+
+def test_half_of_a_generation_has_climbed_and_the_others_are_as_drawn() -> None:
+    workflow, all_states, metrics = states(3)
+    assert [int(row.updates) for row in metrics] == [0, 2 * SAMPLED, 2 * SAMPLED]
+    assert_identical(workflow.optimizer.ask(all_states[1].ec_state), _drawn(workflow, all_states[1]))
+    population, drawn = workflow.optimizer.ask(all_states[3].ec_state), _drawn(workflow, all_states[3])
+    untouched = jnp.array([1, 3])
+    assert_identical(*(jax.tree.map(lambda x: x[untouched], x) for x in (population, drawn)))
+    moved = jax.tree.map(lambda a, b: jnp.abs(a - b).reshape(4, -1).max(axis=1)[jnp.array([0, 2])], population, drawn)
+    assert all((rows > 0.0).all() for rows in arrays(moved).values())
+
+
+def test_the_critics_value_what_has_climbed_more() -> None:
+    workflow, all_states, _ = states(3)
+    agent_state: AgentState = row_of(all_states[3].learners.agent_state)
+    obs = all_states[3].replay_state.data.obs[: 3 * SAMPLED, 0]
+    batch = SampleBatch(obs=obs)
+
+    def loss(population: Any, i: int) -> float:
+        policy = row_of(population, i)
+        keys = jax.random.split(jax.random.key(0), len(obs))
+        return float(workflow.learner.policy_loss(policy, with_policy(agent_state, policy), batch, keys))
+
+    population, drawn = workflow.optimizer.ask(all_states[3].ec_state), _drawn(workflow, all_states[3])
+    for i in (0, 2):
+        assert loss(population, i) < loss(drawn, i)
+
+
+def test_the_updates_of_the_critics_are_shared_out_among_the_policies() -> None:
+    workflow, all_states, _ = states(3)
+    policies = jax.tree.map(lambda x: x[:2], workflow.optimizer.ask(all_states[3].ec_state))
+    train = jax.jit(lambda num: workflow._train_critics(all_states[3], policies, jax.random.key(0), num))
+    before = int(all_states[3].learners.opt_state.num_updates[0])
+    for num in (0, 1, 5):
+        losses, learned = train(num)
+        assert int(learned.opt_state.num_updates) == before + num
+        assert (float(losses.critic_loss) > 0.0) == (num > 0)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_learners(learner: str) -> None:
+    workflow = cemrl(learner=LEARNERS[learner], improved_share=1.0)
+    metrics, state = execution.iterate_program(workflow, workflow.init(0), 3)
+    assert metrics.updates[:3].tolist() == [0.0, 2.0 * SAMPLED, 2.0 * SAMPLED]
+    assert all(np.isfinite(x).all() for x in arrays(state.learners).values())
+    assert int(state.replay_state.size) == 3 * SAMPLED
+    assert metrics.actor_loss[2] != 0.0
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, [0, 2]), (0.25, [0]), (0.01, [0]), (1.0, [0, 1, 2, 3])])
+def test_how_many_climb(share: float, expected: list[int]) -> None:
+    workflow = cemrl(improved_share=share)
+    assert workflow.num_injected == len(expected)
+    state = jax.eval_shape(workflow.setup, jax.random.key(0))
+    assert state.ec_state.injected.rows.shape == (len(expected),)
+
+
+def test_priorities_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs learner\.prioritized=false"):
+        cemrl(learner={**LEARNERS["td3"], "prioritized": True})

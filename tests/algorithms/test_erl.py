@@ -1,0 +1,165 @@
+"""ERL: learners' policies become individuals when it is time; any evolutionary part goes with any learner."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.erl import ERLWorkflow
+from evorl.checkpointing import RunCheckpointer
+from evorl.cli import restore
+from evorl.types import State
+from evorl.workflows import execution, learning
+from evorl.workflows.nested_learner import row_of
+from tests.small_workflows import EPISODE_STEPS, ERL_CONFIG, arrays, assert_close, assert_identical, inner_config, small
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "ga": {"name": "genetic", "pop_size": 4, "num_elites": 2},
+    "es": {"name": "vanilla_es", "pop_size": 4},
+    "eda": {"name": "sep_cem", "pop_size": 4},
+}
+DDPG = {"network": {"torso": [8]}, "num_critics": 1, "noise": {"kind": "ornstein_uhlenbeck"}}
+LEARNERS: dict[str, dict[str, Any]] = {
+    "td3": ERL_CONFIG["learner"],
+    "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
+    "ddpg": {**ERL_CONFIG["learner"], "agent": DDPG, "policy_delay": 1},
+}
+PER_GENERATION = 5 * EPISODE_STEPS  # Pendulum's episodes are all as long as they may be
+
+
+def erl(**changes: Any) -> ERLWorkflow:
+    workflow = small("erl", "Pendulum-v1", **changes)
+    assert isinstance(workflow, ERLWorkflow)
+    return workflow
+
+
+@functools.cache
+def states(num: int, **changes: Any) -> tuple[ERLWorkflow, list[State]]:
+    workflow = erl(**changes)
+    states = [workflow.init(0)]
+    for _ in range(num):
+        states.append(workflow.step(states[-1])[1])
+    return workflow, states
+
+
+def policies_of(state: State) -> Any:
+    return state.learners.agent_state.params.policy
+
+
+def individuals(workflow: ERLWorkflow, state: State, rows: slice) -> Any:
+    return jax.tree.map(lambda x: x[rows], workflow.optimizer.ask(state.ec_state))
+
+
+def test_the_learners_policy_becomes_the_last_individual_to_the_last_bit() -> None:
+    workflow, (fresh, warm, trained, more) = states(3)
+    assert_identical(policies_of(warm), policies_of(fresh))  # 50 steps, and 60 are for the warm-up
+    for state in (trained, more):
+        assert_identical(individuals(workflow, state, slice(3, 4)), policies_of(state))
+    last = arrays(individuals(workflow, warm, slice(3, 4)))
+    assert any((last[path] != value).any() for path, value in arrays(policies_of(warm)).items())
+
+
+def test_injection_waits_for_its_interval() -> None:
+    """In generations 2, 3 and 4 the learner is trained, and 3 is the only one that is due."""
+    workflow, all_states = states(4, injection_interval=3)
+    for number, state in enumerate(all_states):
+        own, last = arrays(policies_of(state)), arrays(individuals(workflow, state, slice(3, 4)))
+        assert all((own[path] == last[path]).all() for path in own) == (number == 3)
+
+
+def test_elites_survive_an_injection() -> None:
+    workflow, (_, _, trained, more) = states(3)
+    population = workflow.optimizer.ask(trained.ec_state)
+    elites = arrays(individuals(workflow, more, slice(0, 2)))
+    for path, rows in arrays(population).items():
+        assert all((elite == rows).reshape(4, -1).all(axis=1).any() for elite in elites[path])
+
+
+def test_several_learners_differ_and_share_what_was_sampled() -> None:
+    workflow, all_states = states(3, num_rl_agents=2, exploration_episodes=2)
+    first, last = all_states[0], all_states[-1]
+    assert int(last.replay_state.size) == 3 * (4 + 2 * 2) * EPISODE_STEPS == int(last.timesteps)
+    np.testing.assert_array_equal(last.learners.opt_state.num_updates, [2 * 3 * 8 * EPISODE_STEPS] * 2)
+    for state in (first, last):
+        one, other = (arrays(row_of(policies_of(state), i)) for i in range(2))
+        assert all((one[path] != other[path]).any() for path in one if "kernel" in path)
+    assert_identical(individuals(workflow, last, slice(2, 4)), policies_of(last))
+
+
+def test_a_learner_of_one_is_that_of_several_with_equal_draws() -> None:
+    """The learners of a group learn as one alone does from the same buffer."""
+    workflow, all_states = states(3, num_rl_agents=2, exploration_episodes=2)
+    state, num = all_states[-1], jnp.int32(7)
+    _, together = jax.jit(lambda: workflow._learn(state, jax.random.key(4), num))()
+    alone = workflow.replace(num_rl_agents=1)
+    for i, key in enumerate(jax.random.split(jax.random.key(4))):
+        own = state.replace(learners=jax.tree.map(lambda x, i=i: x[i : i + 1], state.learners))
+        _, learned = jax.jit(lambda own=own, key=key: alone._learn(own, key, num))()
+        assert_close(row_of(together.learners, i), row_of(learned.learners), 1e-5)
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_combination_builds_and_steps(optimizer: str, learner: str) -> None:
+    """Traced from end to end; the diagonal also runs until it has learned."""
+    workflow = erl(optimizer=OPTIMIZERS[optimizer], learner=LEARNERS[learner])
+    if list(OPTIMIZERS).index(optimizer) != list(LEARNERS).index(learner):
+        fresh = jax.eval_shape(workflow.setup, jax.random.key(0))
+        metrics, state = jax.eval_shape(workflow.pure_step, fresh)
+        assert jax.tree.structure(state) == jax.tree.structure(fresh)
+        for before, after in zip(jax.tree.leaves(fresh), jax.tree.leaves(state), strict=True):
+            assert (after.shape, after.dtype) == (before.shape, before.dtype)
+        assert metrics.critic_loss.shape == ()
+        return
+    metrics, state = execution.iterate_program(workflow, workflow.init(0), 3)
+    assert metrics.updates[:3].tolist() == [0.0, 2.0 * PER_GENERATION, 2.0 * PER_GENERATION]
+    assert int(state.timesteps) == 3 * PER_GENERATION
+    assert_identical(individuals(workflow, state, slice(3, 4)), policies_of(state))
+    assert all(np.isfinite(x).all() for x in arrays(state.learners).values())
+
+
+def test_evaluation_is_of_the_population_and_of_the_learners() -> None:
+    workflow, all_states = states(3)
+    state = all_states[-1]
+    metrics = workflow.evaluate(state)
+    assert float(metrics.episode_return_std) > 0.0
+    same = state.replace(agent_state=row_of(state.learners.agent_state))
+    metrics = workflow.evaluate(same)
+    np.testing.assert_allclose(metrics.rl_episode_return, metrics.episode_return, rtol=1e-6)
+
+
+def test_stopped_and_resumed_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = erl(total_timesteps=6 * PER_GENERATION, checkpoint_interval=2, eval_interval=3)
+    whole = workflow.learn(workflow.init(3), checkpointer=RunCheckpointer(tmp_path / "whole"))
+    assert int(whole.iterations) == 6
+    calls = iter(range(100))
+    with monkeypatch.context() as context:
+        context.setattr(learning, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
+        checkpointer = RunCheckpointer(tmp_path / "stopped")
+        workflow.learn(workflow.init(3), checkpointer=checkpointer, should_stop=lambda: next(calls) >= 3)
+    checkpointer = RunCheckpointer(tmp_path / "stopped")
+    state, progress = restore(workflow, checkpointer, 3, "latest")
+    assert 0 < progress["iterations"] < 6
+    resumed = workflow.learn(state, checkpointer=checkpointer, progress=progress)
+    assert_identical(resumed, whole)
+    best, _ = restore(workflow, RunCheckpointer(tmp_path / "whole"), 3, "best", workflow.evaluation_entries)
+    assert set(best) == set(workflow.evaluation_entries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}}, "priorities are those of one"),
+        ({"injection_interval": 0}, "injection_interval must be"),
+        ({"num_rl_agents": 0}, "num_rl_agents must be"),
+    ],
+)
+def test_nonsense_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        erl(**changes)

@@ -1,0 +1,203 @@
+"""Evolution-guided learning: what is stored, counted and learned from, on one device or several, for any seed."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.algorithms.erl import ERLWorkflow
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.types import PyTreeDict, State
+from evorl.workflows import execution
+from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
+from evorl.workflows.nested_learner import row_of
+from tests.countdown import LONGEST
+from tests.small_workflows import arrays, assert_close, assert_identical, inner_config, small
+
+COUNTDOWN = {"factory": "tests.countdown:Countdown", "max_episode_steps": LONGEST + 1}
+LEARNER = {
+    **inner_config("td3"),
+    "num_envs": 1,
+    "learning_starts": 31,  # more than one generation has
+    "replay_capacity": 256,
+}
+NORMALISED = {**LEARNER, "agent": {"network": {"torso": [8]}, "normalize_obs": True}}
+ALGORITHMS = ("erl", "cemrl")
+
+
+def guided(algorithm: str = "erl", **changes: Any) -> EvolutionGuidedWorkflow:
+    workflow = small(algorithm, COUNTDOWN, **{"learner": NORMALISED, **changes})
+    assert isinstance(workflow, EvolutionGuidedWorkflow)
+    return workflow
+
+
+@functools.cache
+def generations(algorithm: str, num: int) -> tuple[EvolutionGuidedWorkflow, list[EpisodeOutcomes], list, list[State]]:
+    """What was collected, metrics and states of the first generations."""
+    workflow = guided(algorithm)
+    collect = jax.jit(type(workflow).collect)
+    states, collected, metrics = [workflow.init(0)], [], []
+    for _ in range(num):
+        collected.append(collect(workflow, states[-1])[0])
+        row, state = workflow.step(states[-1])
+        metrics.append(row)
+        states.append(state)
+    return workflow, collected, metrics, states
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_buffer_holds_exactly_the_steps_that_were_sampled(algorithm: str) -> None:
+    workflow, collected, metrics, states = generations(algorithm, 4)
+    stored = []
+    for outcomes, row in zip(collected, metrics, strict=True):
+        lengths = np.asarray(outcomes.lengths)
+        assert lengths.shape == (workflow.num_rows,)
+        assert (lengths >= 1).all()
+        assert len(set(lengths)) > 1
+        assert int(row.timesteps) == lengths.sum()
+        steps = jax.tree.map(np.asarray, outcomes.transitions)
+        stored += [jax.tree.map(lambda x, i=i, n=n: x[i, :n], steps) for i, n in enumerate(lengths)]
+    expected = jax.tree.map(lambda *x: np.concatenate(x), *stored)
+    ring = states[-1].replay_state
+    assert int(ring.size) == len(expected.rewards) == int(states[-1].timesteps)
+    for name in ("obs", "actions", "rewards", "next_obs", "dones"):
+        np.testing.assert_array_equal(getattr(ring.data, name)[: len(expected.rewards), 0], getattr(expected, name))
+    ended = expected.extras.env_extras.termination
+    np.testing.assert_array_equal(ring.data.extras.termination[: len(ended), 0], ended)
+    assert ended.sum() == 4 * workflow.num_rows
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_statistics_of_observations_are_those_of_all_steps(algorithm: str) -> None:
+    _, _, _, states = generations(algorithm, 4)
+    seen = np.asarray(states[-1].replay_state.data.obs)[: int(states[-1].timesteps), 0]
+    statistics = states[-1].agent_state.obs_preprocessor_state
+    assert float(statistics.count) == len(seen)
+    np.testing.assert_allclose(statistics.mean, seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(statistics.m2 / statistics.count, seen.var(axis=0), rtol=1e-4)
+    assert_identical(row_of(states[-1].learners.agent_state).obs_preprocessor_state, statistics)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_updates_are_counted_by_sampled_steps(algorithm: str) -> None:
+    workflow, _, metrics, states = generations(algorithm, 4)
+    total, made = 0, 0
+    for row, state in zip(metrics, states[1:], strict=True):
+        total += int(row.timesteps)
+        expected = 2 * int(row.timesteps) if total >= workflow.learner.learning_starts else 0
+        assert int(row.updates) == expected
+        made += expected
+        assert int(state.learners.opt_state.num_updates[0]) == made
+        assert int(state.timesteps) == total
+    assert made > 0
+    assert int(metrics[0].updates) == 0
+    assert float(metrics[0].critic_loss) == 0.0 < float(metrics[-1].critic_loss)
+
+
+def test_warming_up_explores_at_random_and_learns_nothing() -> None:
+    _, collected, _, states = generations("erl", 4)
+    assert_identical(states[1].learners.agent_state.params, states[0].learners.agent_state.params)
+    first = collected[0]
+    assert first.transitions is not None
+    actions = np.asarray(first.transitions.actions)[-1, : int(first.lengths[-1]), 0]
+    assert np.abs(actions).max() > 0.5  # of an untrained policy with noise of 0.1 they are near 0
+    assert len(np.unique(actions)) == len(actions)
+
+
+def test_a_fixed_number_of_updates() -> None:
+    workflow = guided(updates_per_generation=3, learner={**LEARNER, "learning_starts": 0})
+    metrics, state = workflow.step(workflow.init(0))
+    assert int(metrics.updates) == 3
+    assert int(state.learners.opt_state.num_updates[0]) == 3
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_fitness_is_that_of_the_individuals(algorithm: str) -> None:
+    """A countdown pays what is left and the action, so an individual's return is known from where it starts."""
+    workflow, collected, metrics, states = generations(algorithm, 4)
+    returns = np.asarray(collected[1].returns)[: workflow.pop_size]
+    np.testing.assert_allclose(metrics[1].fitness, returns.mean(), rtol=1e-6)
+    np.testing.assert_allclose(metrics[1].fitness_max, returns.max(), rtol=1e-6)
+    best = max(float(np.asarray(c.returns)[: workflow.pop_size].max()) for c in collected)
+    np.testing.assert_allclose(states[-1].best.fitness, best, rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_devices_do_not_show(algorithm: str) -> None:
+    """Three episodes of explorers are no even share of two devices."""
+    more = {"exploration_episodes": 3} if algorithm == "erl" else {}
+    workflow, wide = guided(algorithm, **more), guided(algorithm, devices=2, **more)
+    assert wide.execution.num_devices == 2
+    metrics, state = execution.iterate_program(workflow, workflow.init(1), 3)
+    wide_metrics, wide_state = execution.iterate_program(wide, wide.init(1), 3)
+    assert int(metrics.updates[2]) > 0
+    assert_close(wide_metrics, metrics, 1e-3)
+    assert_close(wide_state.replay_state, state.replay_state, 1e-4)
+    assert_close(wide_state.learners, state.learners, 1e-3)
+    assert_close(wide_state.ec_state, state.ec_state, 1e-3)
+    assert_identical(wide_state.timesteps, state.timesteps)
+
+
+def test_a_seed_of_several_is_the_solo_run() -> None:
+    together, solo = guided(num_seeds=2), guided()
+    _, states = execution.iterate_program(together, together.init(5), 3)
+    for i in range(2):
+        _, state = execution.iterate_program(solo, solo.init(5 + i), 3)
+        own = {name: jax.tree.map(lambda x, i=i: x[i], states[name]) for name in ("replay_state", "ec_state", "best")}
+        assert_close(own, {name: state[name] for name in own}, 1e-4)
+        assert int(row_of(states.timesteps, i)) == int(state.timesteps)
+
+
+def test_common_random_numbers_start_all_individuals_alike() -> None:
+    workflow = guided(common_random_numbers=True, episodes_per_individual=2)
+    outcomes, _ = jax.jit(type(workflow).collect)(workflow, workflow.init(0))
+    assert outcomes.transitions is not None
+    starts = np.asarray(outcomes.transitions.obs)[:8, 0, 0].reshape(4, 2)
+    assert (starts == starts[0]).all()
+
+
+def test_evaluations_read_little() -> None:
+    workflow, _, _, states = generations("erl", 4)
+    read = State({name: states[-1][name] for name in workflow.evaluation_entries})
+    assert_identical(workflow.evaluate(read), workflow.evaluate(states[-1]))
+    assert "replay_state" not in read
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"learner": inner_config("ppo")}, "PPOWorkflow, which does not learn from replay: choose an off-policy"),
+        ({"learner": {**inner_config("crossq"), "num_envs": 1}}, "policy keeps running statistics"),
+        ({"learner": inner_config("td3")}, "learner.num_envs=8: the learner has no environments of its own"),
+        ({"learner": {**LEARNER, "replay_capacity": 30}}, "replay_capacity=30 is less than one generation may collect"),
+        ({"learner": {**LEARNER, "devices": 2}}, "learner.devices is that of the whole run"),
+        ({"learner": {"num_envs": 1}}, "learner.workflow is missing"),
+        ({"optimizer": {"name": "cma_es", "pop_size": 4}}, "CMAES lets 0 of 4 be replaced"),
+        ({"optimizer": {"name": "genetic", "pop_size": 4, "num_elites": 3}, "num_rl_agents": 2}, "lets 1 of 4"),
+        ({"optimiser": {}}, "did you mean 'optimizer'"),
+        ({"agent": {}}, "Unknown config key 'agent'"),
+        ({"episodes_per_individual": 0}, "episodes_per_individual must be"),
+    ],
+)
+def test_nonsense_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        guided(**changes)
+
+
+def test_a_learner_without_a_policy_is_refused() -> None:
+    discrete = {"name": "CartPole-v1", "max_episode_steps": 10}
+    with pytest.raises(ValueError, match="DQNWorkflow, which has no policy to evolve"):
+        small("erl", discrete, learner={**inner_config("dqn"), "num_envs": 1})
+
+
+def test_the_state_stays_finite() -> None:
+    _, _, _, states = generations("erl", 4)
+    assert isinstance(states[-1].learners, PyTreeDict)
+    assert all(np.isfinite(x).all() for x in arrays(states[-1].learners).values())
+    assert isinstance(guided(), ERLWorkflow)
+    assert jnp.isfinite(states[-1].best.fitness)
