@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder")
-_GROUPS = ("agent", "env", "experiment")
-_INNER = "inner"  # short for the choice of another agent inside this one
+_GROUPS = ("agent", "env", "experiment", "evolution")
+_INNER = ("inner", "learner")  # short for the choice of another agent inside this one
 
 
 def check_run_settings(config: DictConfig) -> None:
@@ -55,7 +55,7 @@ def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
 def options_of_any_run() -> Iterator[None]:
     """Let Hydra accept options of any algorithm where a run folder is named: they are checked against its config.
 
-    Elsewhere ``inner=sac`` chooses a config file, as ``agent=sac`` does.
+    Elsewhere ``inner=sac`` and ``learner=sac`` choose a config file, as ``agent=sac`` does.
     """
     before = sys.argv[:]
     stored = any(argument.startswith(("resume=", "run=")) for argument in before)
@@ -64,7 +64,7 @@ def options_of_any_run() -> Iterator[None]:
         key = re.match(r"([A-Za-z_][\w.]*)=", argument)
         if stored and key and key[1] not in own and not key[1].startswith("hydra."):
             sys.argv[i] = f"++{argument}"
-        elif not stored and key and key[1] == _INNER:
+        elif not stored and key and key[1] in _INNER:
             sys.argv[i] = f"agent@{argument}"
     try:
         yield
@@ -92,7 +92,7 @@ def apply_overrides(settings: DictConfig, allowed: tuple[str, ...] | None) -> se
         key = override.key_or_group
         if key in _RUN_FOLDER_KEYS:
             continue
-        if key in (*_GROUPS, _INNER):
+        if key in (*_GROUPS, *_INNER):
             raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
         if allowed is not None and key not in allowed:
             raise ValueError(f"{key} has no effect here; what can be set: {', '.join(allowed)}.")

@@ -25,6 +25,9 @@ def _config(**changes: Any) -> Any:
         (["run=x", "agent.temperature=2", "+env.b=1", "-m"], ["run=x", "++agent.temperature=2", "+env.b=1", "-m"]),
         (["run=x", "hydra.run.dir=y", "hydra/launcher=z"], ["run=x", "hydra.run.dir=y", "hydra/launcher=z"]),
         (["tau=0.1"], ["tau=0.1"]),
+        (["run=x", "evolution=es"], ["run=x", "evolution=es"]),
+        (["inner=sac", "inner.tau=1"], ["agent@inner=sac", "inner.tau=1"]),
+        (["agent=erl/erl", "learner=sac"], ["agent=erl/erl", "agent@learner=sac"]),
     ],
 )
 def test_options_of_a_stored_run_pass_hydra(

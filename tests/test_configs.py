@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.cli import build_workflow, config_folder
 from evorl.envs import available_envs, create_env
+from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
 CONFIGS = config_folder()
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml"))
@@ -28,7 +29,7 @@ EXPERIMENTS = sorted(
     str(path.relative_to(CONFIGS / "experiment").with_suffix("")) for path in (CONFIGS / "experiment").rglob("*.yaml")
 )
 DISCRETE_ONLY = {"dqn", "pqn", "r2d2", "rainbow"}
-CONTINUOUS_ONLY = {"crossq", "ddpg", "fast_td3", "qd/pga_me", "td3", "tqc"}
+CONTINUOUS_ONLY = {"crossq", "ddpg", "erl/cemrl", "erl/erl", "fast_td3", "qd/pga_me", "td3", "tqc"}
 # Physics takes seconds to load: these stand for all brax environments, whose files must say the same.
 BUILT_BRAX = {"brax/hopper", "brax/swimmer"}
 
@@ -81,6 +82,19 @@ def test_a_population_of_an_agent_without_a_search_space() -> None:
     space = "+search_space.discount={low: 0.9, high: 0.99}"
     workflow = build_workflow(_composed("agent=meta/pbt", "agent@inner=reinforce", space))
     assert workflow.search_space.paths == ("discount",)
+
+
+@pytest.mark.parametrize("agent", ["erl/erl", "erl/cemrl"])
+@pytest.mark.parametrize("evolution", ["ga", "es", "eda"])
+@pytest.mark.parametrize("learner", ["td3", "sac", "ddpg"])
+def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: str) -> None:
+    config = _composed(f"agent={agent}", f"evolution={evolution}", f"agent@learner={learner}", "env=pendulum")
+    workflow = build_workflow(config)
+    assert isinstance(workflow, EvolutionGuidedWorkflow)
+    assert workflow.learner.learning_starts == 10_000
+    assert workflow.optimizer.pop_size == 10
+    expected = {"td3": "TD3Workflow", "sac": "SACWorkflow", "ddpg": "TD3Workflow"}[learner]
+    assert type(workflow.learner).__name__ == expected
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
