@@ -22,7 +22,8 @@ from evorl.ops.normalization import update_statistics
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.building import inner_workflow, plain, read_workflow_config
-from evorl.workflows.evolution import best_so_far, statistics_of
+from evorl.workflows.evolution import best_so_far
+from evorl.workflows.generations import played_episodes
 from evorl.workflows.nested_learner import checked_learner, row_of, updates_for_steps
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.settings import require_positive
@@ -233,7 +234,7 @@ class EvolutionGuidedWorkflow(Workflow):
             fitness_std=fitness.std(),
             fitness_max=fitness.max(),
             best_fitness=best.fitness,
-            episodes=statistics_of(batch),
+            episodes=played_episodes(batch),
         )
         if self.num_explorations:
             metrics.exploration_return = batch.returns[population:].mean()
