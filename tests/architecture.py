@@ -47,7 +47,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "yaml": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/"),
     "logging": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/", "evorl/workflows/"),
 }
-OPTIONAL_LIBRARIES = {"wandb", "evosax"}  # those of the extras: imported inside functions, so that nothing needs them
+# Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
+OPTIONAL_LIBRARIES = {"wandb", "evosax"}
 
 DEVICE_HOMES = ("evorl/workflows/execution",)
 DEVICE_NAMES = (

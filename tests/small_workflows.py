@@ -18,6 +18,7 @@ from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.erl import ERLWorkflow
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.algorithms.map_elites import MAPElitesWorkflow
+from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.algorithms.pga_me import PGAMEWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
@@ -85,6 +86,12 @@ PGA_ME_CONFIG = {
         "replay_capacity": 256,
     },
 }
+POP_SIZE = 6
+EVOLUTION_CONFIG = {
+    **{name: value for name, value in _SHARED.items() if name != "num_envs"},
+    "optimizer": {"name": "open_es", "pop_size": POP_SIZE},
+    "total_timesteps": POP_SIZE * EPISODE_STEPS * 20,
+}
 _CONFIGS = {
     "a2c": (A2CWorkflow, ONE_STEP_CONFIG),
     "crossq": (CrossQWorkflow, {**SAC_CONFIG, "agent": {"network": BATCH_RENORM}}),
@@ -93,6 +100,7 @@ _CONFIGS = {
     "impala": (IMPALAWorkflow, PPO_CONFIG),
     "map_elites": (MAPElitesWorkflow, MAP_ELITES_CONFIG),
     "pga_me": (PGAMEWorkflow, PGA_ME_CONFIG),
+    "neuroevolution": (NeuroevolutionWorkflow, EVOLUTION_CONFIG),
     "ppo": (PPOWorkflow, PPO_CONFIG),
     "pqn": (PQNWorkflow, PPO_CONFIG),
     "r2d2": (R2D2Workflow, R2D2_CONFIG),

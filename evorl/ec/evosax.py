@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.noise import noise_rows
+from evorl.ops.trees import split_leading_axis
 from evorl.suggestions import no_such
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -31,10 +32,14 @@ class EvosaxStrategy(EvoOptimizer):
     Attributes:
         pop_size: number of individuals P.
         strategy: its name in evosax, such as ``CMA_ES``.
-        initial_std: standard deviation of the first samples, where the strategy has such a number (``std_init``), or
-            starts from a population.
+        initial_std: standard deviation of the first samples; of all samples where the strategy does not adapt it.
+            iAMaLGaM adds it to a spread of 1.
         num_populations: into how many parts a Stein variational strategy divides the population.
         params: other numbers of the strategy's params by name.
+
+    Raises:
+        ValueError: evosax has no such strategy, or the strategy no such parameter, with the names there are; or the
+            population cannot be divided as the strategy needs it.
     """
 
     pop_size: int
@@ -52,22 +57,25 @@ class EvosaxStrategy(EvoOptimizer):
             raise ValueError(
                 f"pop_size={self.pop_size} cannot be divided into num_populations={self.num_populations} equal parts."
             )
-        fields = self._default_params({"x": jnp.zeros(2)}).__dataclass_fields__
+        try:
+            fields = self._default_params({"x": jnp.zeros(2)}).__dataclass_fields__
+        except AssertionError as error:
+            raise ValueError(f"evosax's {self.strategy} with pop_size={self.pop_size}: {error}") from error
         for name in self.params:
             if name not in fields:
                 raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``, or at individuals strewn around it."""
-        solution = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
-        algorithm, params = self._algorithm(solution), self._params(solution)
         key, init_key, start_key = jax.random.split(key, 3)
+        state = PyTreeDict(key=key, like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution))
+        algorithm, params = self._algorithm(state.like), self._params(state.like)
         if self._has_mean(algorithm):
-            inner = algorithm.init(init_key, self._means(solution), params)
+            inner = algorithm.init(init_key, self._means(state.like), params)
         else:
-            start = _strewn(start_key, solution, self.pop_size, self.initial_std)
+            start = _strewn(start_key, state.like, self.pop_size, self.initial_std)
             inner = algorithm.init(init_key, start, jnp.full(self.pop_size, WORST), params)
-        return self._asked(PyTreeDict(key=key, inner=inner, like=solution), algorithm)
+        return self._asked(state | {"inner": self._spread(inner, algorithm)}, algorithm)
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         """See ``EvoOptimizer.ask``."""
@@ -81,21 +89,33 @@ class EvosaxStrategy(EvoOptimizer):
         algorithm = self._algorithm(state.like)
         key, tell_key = jax.random.split(state.key)
         costs = jnp.where(jnp.isnan(fitness), WORST, -fitness)
-        inner, _ = algorithm.tell(tell_key, state.population, costs, state.inner, self._params(state.like))
-        return self._asked(state.replace(key=key, inner=inner), algorithm)
+        population = state.population
+        if self.strategy in _NEEDS_GROUPS:
+            population = split_leading_axis(population, self.num_populations, -1)
+        inner, _ = algorithm.tell(tell_key, population, costs, state.inner, self._params(state.like))
+        return self._asked(state.replace(key=key, inner=self._spread(inner, algorithm)), algorithm)
 
     def solution(self, state: PyTreeDict) -> Params:
-        """The mean of the strategy's distribution; of one without, the best individual so far."""
-        algorithm = self._algorithm(state.like)
-        if self._has_mean(algorithm) and state.inner.mean.ndim == 1:
-            return algorithm.get_mean(state.inner)
-        _, unravel = ravel_pytree(state.like)
-        return unravel(state.inner.best_solution)
+        """The mean of the strategy's distribution; of one without, or with several, the best individual so far."""
+        algorithm, inner = self._algorithm(state.like), state.inner
+        if self._has_mean(algorithm) and inner.mean.ndim == 1:
+            return algorithm.get_mean(inner)
+        numbers, unravel = ravel_pytree(state.like)
+        best = jnp.argmin(jnp.ravel(inner.best_fitness))
+        return unravel(inner.best_solution.reshape(-1, numbers.shape[0])[best])
 
     def _asked(self, state: PyTreeDict, algorithm: Any) -> PyTreeDict:
         key, ask_key = jax.random.split(state.key)
         population, inner = algorithm.ask(ask_key, state.inner, self._params(state.like))
+        if self.strategy == "RandomSearch":  # evosax's knows of no start
+            population = jax.tree.map(lambda x, rows: x + self.initial_std * rows, state.like, population)
         return state | {"key": key, "inner": inner, "population": population}
+
+    def _spread(self, inner: Any, algorithm: Any) -> Any:
+        """The state with our standard deviation, where evosax takes it from a schedule of its own: 1, always."""
+        if not hasattr(algorithm, "std_schedule"):
+            return inner
+        return inner.replace(std=jnp.full_like(inner.std, self.initial_std))
 
     def _params(self, solution: Params) -> Any:
         params = self._default_params(solution)
@@ -125,11 +145,7 @@ class EvosaxStrategy(EvoOptimizer):
 
 
 def strategy_names() -> tuple[str, ...]:
-    """The names of evosax's strategies.
-
-    Raises:
-        ModuleNotFoundError: evosax is not installed.
-    """
+    """The names of evosax's strategies."""
     return tuple(_evosax_algorithms().algorithms)
 
 
@@ -148,7 +164,10 @@ def _built(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
         if strategy == "RandomSearch":
             options["sampling_fn"] = lambda key: jax.random.normal(key, (num_numbers,))
         algorithm = _evosax_algorithms().algorithms[strategy](**options)
-        return algorithm, algorithm.default_params
+        params = algorithm.default_params
+        if strategy == "LM_MA_ES":  # rates of averages: above 1, with more individuals than parameters, they are none
+            params = params.replace(c_c=jnp.minimum(params.c_c, 1.0))
+        return algorithm, params
 
 
 def _strewn(key: Key, solution: Params, pop_size: int, std: jax.Array | float) -> Params:

@@ -60,7 +60,10 @@ class EvolutionWorkflow(Generations, Workflow):
         return outcomes, state.replace(key=key)
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
-        """Tell the optimizer the fitness ``[P]``, and remember the best individual."""
+        """Tell the optimizer the fitness ``[P]``, and remember the best individual.
+
+        An individual whose return is not a number is as unfit as the worst.
+        """
         fitness = comparable(batch.returns.mean(axis=1))
         best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
         ec_state = self.optimizer.tell(state.ec_state, fitness)

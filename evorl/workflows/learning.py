@@ -137,7 +137,7 @@ class LearningRun:
         self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.iterations = iterations
-        self.counted = int(progress.get("timesteps", 0))
+        self.counted = int(progress.get("counted", 0))  # over all seeds
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
@@ -145,13 +145,14 @@ class LearningRun:
         self.waited_since = 0.0
         self.seconds_per_iteration = math.inf
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps that each seed took in it
-        self.chunk_steps = 0
+        self.chunk_steps = 0.0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
         self.eval_every = self._every(workflow.eval_interval, self.log_every)
         self.save_every = self._every(workflow.checkpoint_interval, self.log_every)
+        self._end_if_counted()
 
     def _every(self, interval: float, unit: int) -> int | None:
         """An interval in environment steps as a number of iterations; ``None`` for never.
@@ -167,7 +168,7 @@ class LearningRun:
     @property
     def timesteps(self) -> int:
         """Environment steps taken so far, for each seed."""
-        return self.iterations * self.steps if self.steps else self.counted
+        return self.iterations * self.steps if self.steps else round(self.counted / self.num_seeds)
 
     @property
     def dispatched(self) -> int:
@@ -197,8 +198,7 @@ class LearningRun:
             while not stopping and self._may_dispatch():
                 state = self._dispatch(state)
             self._count_chunk()
-            if not self.steps and self._is_due(self.log_every) and self.timesteps >= total:
-                self.last_iteration = self.iterations
+            self._end_if_counted()
             self._between_chunks(state)
             stopping = stopping or should_stop()
         if self.iterations < self.last_iteration:
@@ -208,6 +208,11 @@ class LearningRun:
         for name, chart in self.workflow.charts(state).items():
             self.recorder.chart(name, chart)
         return state
+
+    def _end_if_counted(self) -> None:
+        """Where steps are counted, the training ends with the first row that has all."""
+        if not self.steps and self._is_due(self.log_every) and self.timesteps >= int(self.workflow.total_timesteps):
+            self.last_iteration = self.iterations
 
     def _fresh_start(self, key: Key | int) -> State:
         """Set up, and compile the training at the same time."""
@@ -268,8 +273,9 @@ class LearningRun:
         self._refuse_divergence(rows)
         self.chunk_steps = self.steps * num_iterations
         if not self.steps:
-            self.chunk_steps = round(np.sum(rows.pop("timesteps"), dtype=np.float64) / self.num_seeds)
-            self.counted += self.chunk_steps
+            counted = int(np.sum(rows.pop("timesteps"), dtype=np.int64))
+            self.chunk_steps = counted / self.num_seeds
+            self.counted += counted
         self.means.add(rows)
         self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
 
@@ -320,6 +326,7 @@ class LearningRun:
         progress = {
             "iterations": self.iterations,
             "timesteps": self.timesteps,
+            "counted": self.counted,
             "best_score": self.best_score,
             "means": self.means.to_json(),
         }

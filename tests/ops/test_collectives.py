@@ -75,6 +75,19 @@ def test_shares_of_a_minibatch_are_its_rows_in_order() -> None:
     np.testing.assert_array_equal(jax.random.key_data(shares["keys"]), jax.random.key_data(batch["keys"]))
 
 
+@pytest.mark.parametrize(("num_rows", "multiple_of"), [(8, 1), (6, 1), (3, 1), (10, 2), (6, 4)])
+def test_shares_cover_all_rows_in_order(num_rows: int, multiple_of: int) -> None:
+    def body() -> jax.Array:
+        first, count = collectives.share_of(num_rows, multiple_of)
+        assert count % multiple_of == 0
+        return collectives.gather_rows(first + jnp.arange(count))
+
+    rows = _on_mesh(body, (), WHOLE)()
+    np.testing.assert_array_equal(rows[:num_rows], np.arange(num_rows))
+    assert len(rows) < num_rows + SHARDS * multiple_of
+    assert collectives.share_of(num_rows, multiple_of) == (0, -(-num_rows // multiple_of) * multiple_of)
+
+
 def test_rows_that_cannot_be_shared_evenly_are_refused() -> None:
     with pytest.raises(ValueError, match="6 rows cannot be shared evenly by 4 devices"):
         _on_mesh(lambda: collectives.local_indices(6), (), SPLIT)()

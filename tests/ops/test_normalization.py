@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 
 from evorl.ops import normalization
 from evorl.ops.collectives import DATA_AXIS
-from evorl.ops.normalization import init_statistics, normalize, update_statistics
+from evorl.ops.normalization import ObservationSums, init_statistics, normalize, update_statistics
 
 update = jax.jit(update_statistics)
 
@@ -53,6 +53,25 @@ def test_masked_rows_do_not_count_whatever_they_hold(rows: np.ndarray) -> None:
     np.testing.assert_allclose(statistics.variance, rows[mask].var(0), rtol=1e-4)
     unchanged = update(statistics, poisoned, np.zeros(60, bool))
     jax.tree.map(np.testing.assert_array_equal, unchanged, statistics)
+
+
+@pytest.mark.parametrize("num_before", [0, 20])
+def test_sums_of_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int) -> None:
+    """Twenty steps of three rows, of which the last one is not counted from the tenth step on."""
+    before = init_statistics(rows[0])
+    if num_before:
+        before = update(before, rows[:num_before])
+    steps = rows.reshape(20, 3, 2)
+    mask = (np.arange(20)[:, None] < 10) | (np.arange(3) < 2)
+    sums = ObservationSums.start(before, steps[0])
+    for obs, counted in zip(np.where(mask[..., None], steps, np.nan), mask, strict=True):
+        sums = sums.add(jnp.asarray(obs), jnp.asarray(counted))
+    np.testing.assert_array_equal(sums.count, [20, 20, 10])
+    actual, expected = sums.added_to(before), update(before, steps, mask)
+    assert actual.count == expected.count == num_before + 50
+    np.testing.assert_allclose(actual.mean, expected.mean, rtol=1e-5)
+    # Without a known mean the squares of far observations lose digits.
+    np.testing.assert_allclose(actual.variance, expected.variance, rtol=1e-4 if num_before else 0.05)
 
 
 def test_trees_and_integers_become_float32() -> None:

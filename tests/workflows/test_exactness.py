@@ -13,9 +13,14 @@ from evorl.cli import restore
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.types import State
 from evorl.workflows import Workflow, execution, learning
-from tests.small_workflows import arrays, assert_close, assert_identical, small
+from tests.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
 
-FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1"), ("pbt", "Pendulum-v1")]
+FAMILIES = [
+    ("neuroevolution", "Pendulum-v1"),
+    ("pbt", "Pendulum-v1"),
+    ("ppo", "CartPole-v1"),
+    ("sac", "Pendulum-v1"),
+]
 # In iterations; most checkpoints fall between rows.
 NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2
 
@@ -26,13 +31,14 @@ class Interrupted(Exception):
 
 def _run_of(algorithm: str, env: str, **changes: Any) -> Workflow:
     steps = small(algorithm, env).timesteps_per_iteration
+    unit = steps or 1  # where steps are counted, intervals are iterations
     return small(
         algorithm,
         env,
-        total_timesteps=NUM_ITERATIONS * steps,
-        log_interval=ROWS * steps,
-        eval_interval=EVALUATIONS * steps,
-        checkpoint_interval=CHECKPOINTS * steps,
+        total_timesteps=NUM_ITERATIONS * (steps or POP_SIZE * EPISODE_STEPS),
+        log_interval=ROWS * unit,
+        eval_interval=EVALUATIONS * unit,
+        checkpoint_interval=CHECKPOINTS * unit,
         **changes,
     )
 

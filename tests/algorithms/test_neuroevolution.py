@@ -1,0 +1,53 @@
+"""Every optimizer that a YAML names finds the best actions of a probe."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
+from evorl.cli import config_folder
+from evorl.envs import AutoresetMode
+from evorl.sample_batch import SampleBatch
+from evorl.types import State
+from evorl.workflows.building import fields_from_config, plain
+from tests.probe_envs import make_probe
+
+CONFIGS = {path.stem: plain(OmegaConf.load(path)) for path in sorted((config_folder() / "agent/ec").glob("*.yaml"))}
+NAMES = [name for name, config in CONFIGS.items() if str(config["workflow"]).endswith(".NeuroevolutionWorkflow")]
+GENERATIONS = 100
+OBS = jnp.array([[-1.0], [1.0]])  # all that the probe shows
+
+
+def _evolved_actions(name: str, continuous: bool) -> tuple[np.ndarray, np.ndarray]:
+    """What the policy does in the end, and what is best."""
+    optimizer = fields_from_config(NeuroevolutionWorkflow, {"optimizer": CONFIGS[name]["optimizer"]}, "")["optimizer"]
+    env = make_probe("observation_dependent_action", 1, AutoresetMode.DISABLED, continuous)
+    agent = NeuroevolutionWorkflow.make_agent({"network": {"torso": [4]}}, env)
+    workflow = NeuroevolutionWorkflow(
+        env=env, eval_env=env, agent=agent, optimizer=optimizer, episodes_per_individual=4, common_random_numbers=True
+    )
+
+    def generation(state: State, _: None) -> tuple[State, None]:
+        return workflow.pure_step(state)[1], None
+
+    run = jax.jit(
+        lambda key: jax.lax.scan(generation, workflow.setup(key), None, GENERATIONS)[0].agent_state,
+        compiler_options={"xla_backend_optimization_level": 0},  # it compiles longer than it runs
+    )
+    actions, _ = agent.evaluate_actions(run(jax.random.key(0)), SampleBatch(obs=OBS), jax.random.key(0))
+    return np.asarray(actions), np.asarray(env.unwrapped.best_action(OBS))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_continuous_actions(name: str) -> None:
+    actions, best = _evolved_actions(name, continuous=True)
+    np.testing.assert_allclose(actions, best, atol=0.1)
+
+
+def test_discrete_actions() -> None:
+    actions, best = _evolved_actions("sep_cem", continuous=False)
+    np.testing.assert_array_equal(actions, best)

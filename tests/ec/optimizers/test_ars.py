@@ -1,0 +1,40 @@
+"""ARS against its algorithm 2."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.optimizers import ARS
+from tests.ec.populations import FITNESS, POP_SIZE, flat, later, parts_of
+
+
+@pytest.mark.parametrize("num_elites", [None, 1, 2])
+def test_a_step_along_the_best_directions(num_elites: int | None) -> None:
+    optimizer = ARS(pop_size=POP_SIZE, num_elites=num_elites, learning_rate=0.3, noise_std=0.2)
+    state = later(optimizer)
+    mean, std, noise = parts_of(optimizer, state)
+    np.testing.assert_allclose(std, 0.2)
+    pairs = sorted(range(3), key=lambda k: -max(FITNESS[2 * k], FITNESS[2 * k + 1]))[: num_elites or 3]
+    returns = [FITNESS[i] for k in pairs for i in (2 * k, 2 * k + 1)]
+    step = np.zeros_like(mean)
+    for k in pairs:
+        np.testing.assert_allclose(noise[2 * k], -noise[2 * k + 1], atol=1e-5)
+        step += (FITNESS[2 * k] - FITNESS[2 * k + 1]) * noise[2 * k]
+    expected = mean + 0.3 / (len(pairs) * np.std(returns)) * step
+    after = optimizer.tell(state, jnp.asarray(FITNESS))
+    np.testing.assert_allclose(flat(after.mean), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_equal_outcomes_move_nothing() -> None:
+    optimizer = ARS(pop_size=POP_SIZE)
+    state = later(optimizer)
+    np.testing.assert_allclose(flat(optimizer.tell(state, jnp.ones(POP_SIZE)).mean), flat(state.mean), atol=1e-6)
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"num_elites=4 of 3 directions \(pop_size=6\): choose from 1 to 3"):
+        ARS(pop_size=POP_SIZE, num_elites=4)
+    with pytest.raises(ValueError, match="leave mirror_sampling=true"):
+        ARS(pop_size=POP_SIZE, mirror_sampling=False)

@@ -1,0 +1,85 @@
+"""CMAES against the update of Hansen (2016), written out in numpy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.optimizers import CMAES
+from evorl.types import PyTreeDict
+from tests.ec.populations import SOLUTION, flat
+from tests.small_workflows import assert_close
+
+POP_SIZE = 8
+COSTS = 10.0 ** np.linspace(0, 2, 10)
+
+
+def _fitness(population: dict) -> np.ndarray:
+    return -(flat(population, 1) ** 2 @ COSTS)
+
+
+@pytest.fixture(scope="module")
+def stepped() -> tuple[CMAES, PyTreeDict, np.ndarray, PyTreeDict]:
+    """The optimizer, its state after some generations, the fitness of the next one, and the state after it."""
+    optimizer = CMAES(pop_size=POP_SIZE, initial_std=0.5)
+    tell = jax.jit(optimizer.tell)
+    state = optimizer.init(SOLUTION, jax.random.key(0))
+    for _ in range(6):
+        state = tell(state, jnp.asarray(_fitness(optimizer.ask(state))))
+    fitness = _fitness(optimizer.ask(state))
+    return optimizer, state, fitness, tell(state, jnp.asarray(fitness))
+
+
+def test_a_step_is_the_published_one(stepped: tuple) -> None:
+    optimizer, state, fitness, after = stepped
+    n, c = 10, optimizer.constants(10)
+    mean, sigma, g = flat(state.mean), float(state.sigma), int(state.generation) + 1
+    y = ((flat(optimizer.ask(state), 1) - mean) / sigma)[np.argsort(-fitness)]  # best first
+    weights = np.asarray(c.weights, np.float64)
+    factor = np.asarray(state.factor, np.float64)
+    covariance, root = factor @ factor.T, np.linalg.inv(factor)
+    assert np.linalg.cond(covariance) > 1.5  # it has learned something
+    step = np.maximum(weights, 0) @ y
+    sigma_path = (1 - c.c_sigma) * np.asarray(state.sigma_path, np.float64)
+    sigma_path = sigma_path + np.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * root @ step
+    length = np.linalg.norm(sigma_path)
+    follows = length / np.sqrt(1 - (1 - c.c_sigma) ** (2 * g)) < (1.4 + 2 / (n + 1)) * c.chi_n
+    path = (1 - c.c_c) * np.asarray(state.covariance_path, np.float64)
+    path = path + follows * np.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff) * step
+    lengths = ((y @ root) ** 2).sum(axis=1)
+    factors = np.where(weights < 0, weights * n / lengths, weights)
+    old_share = 1 + c.c_1 * (1 - follows) * c.c_c * (2 - c.c_c) - c.c_1 - c.c_mu * weights.sum()
+    covariance = old_share * covariance + c.c_1 * np.outer(path, path) + c.c_mu * (y.T * factors) @ y
+    tolerance = {"rtol": 2e-3, "atol": 2e-3}
+    np.testing.assert_allclose(flat(after.mean), mean + sigma * step, **tolerance)
+    np.testing.assert_allclose(after.sigma_path, sigma_path, **tolerance)
+    np.testing.assert_allclose(after.covariance_path, path, **tolerance)
+    np.testing.assert_allclose(after.sigma, sigma * np.exp(c.c_sigma / c.damping * (length / c.chi_n - 1)), rtol=1e-3)
+    np.testing.assert_allclose(after.factor @ after.factor.T, covariance, **tolerance)
+    np.testing.assert_allclose(after.factor @ after.inverse, np.eye(n), atol=1e-4)
+
+
+def test_a_population_in_parts(stepped: tuple) -> None:
+    optimizer, state, *_ = stepped
+    whole = optimizer.ask(state)
+    for first in (0, 3, 6):
+        part = optimizer.ask(state, first, 2)
+        assert_close(part, jax.tree.map(lambda x, first=first: x[first : first + 2], whole), 1e-5)
+
+
+def test_the_factor_changes_only_now_and_then_where_there_are_many_parameters() -> None:
+    optimizer = CMAES(pop_size=4)
+    c = optimizer.constants(60)
+    interval = int(1 / (600 * (c.c_1 + c.c_mu)))
+    assert interval > 1
+    tell = jax.jit(optimizer.tell)
+    state = optimizer.init({"x": jnp.ones(60)}, jax.random.key(0))
+    changes = []
+    for _ in range(2 * interval):
+        before, state = state, tell(state, jnp.arange(4.0))
+        changes.append(bool((before.factor != state.factor).any()))
+        covariances = [after.factor @ after.change @ after.factor.T for after in (before, state)]
+        assert np.abs(covariances[1] - covariances[0]).max() > 1e-3  # it is learned in every generation
+    assert changes == ([False] * (interval - 1) + [True]) * 2

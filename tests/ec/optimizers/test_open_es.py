@@ -1,0 +1,60 @@
+"""OpenES against its formula, on populations that are asked for."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.ec.fitness_shaping import compute_centered_ranks, raw_fitness
+from evorl.ec.optimizers import OpenES
+from evorl.ops.schedules import ExponentialScheduleSpec
+from tests.ec.populations import FITNESS, POP_SIZE, flat, later, parts_of
+
+LEARNING_RATE = ExponentialScheduleSpec(init=0.4, final=0.01, decay=0.5)
+NOISE_STD = ExponentialScheduleSpec(init=0.2, final=0.01, decay=0.5)
+
+
+def _optimizer(**fields: object) -> OpenES:
+    schedules = {"lr_schedule": LEARNING_RATE, "noise_std_schedule": NOISE_STD}
+    return OpenES(pop_size=POP_SIZE, **{**schedules, **fields})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("mirror_sampling", [True, False])
+@pytest.mark.parametrize("shaping", [compute_centered_ranks, raw_fitness])
+def test_a_step_is_the_closed_formula(mirror_sampling: bool, shaping: object) -> None:
+    """``mean + lr / (P std) sum_i shaped_i noise_i`` (Salimans et al. 2017, algorithm 1)."""
+    optimizer = _optimizer(mirror_sampling=mirror_sampling, optimizer_name="sgd", fitness_shaping_fn=shaping)
+    state = later(optimizer, 2)
+    mean, std, noise = parts_of(optimizer, state)
+    np.testing.assert_allclose(std, 0.2 * 0.5**2, rtol=1e-6)
+    shaped = np.array([-0.1, -0.5, 0.5, 0.3, 0.1, -0.3]) if shaping is compute_centered_ranks else FITNESS
+    gradient = (shaped[:, None] * noise).sum(axis=0) / (POP_SIZE * 0.05)
+    after = optimizer.tell(state, jnp.asarray(FITNESS))
+    np.testing.assert_allclose(flat(after.mean), mean + 0.1 * gradient, rtol=1e-4, atol=1e-5)
+    assert after.generation == 3
+
+
+def test_adam_follows_the_same_gradient_and_weights_decay() -> None:
+    plain, decaying = _optimizer(), _optimizer(weight_decay=0.5)
+    state = later(plain, 0)
+    mean, std, noise = parts_of(plain, state)
+    gradient = compute_centered_ranks(jnp.asarray(FITNESS)) @ noise / (POP_SIZE * std)
+    after = flat(plain.tell(state, jnp.asarray(FITNESS)).mean)
+    # Adam's first step has the size of its learning rate in each number.
+    np.testing.assert_allclose(after, mean + 0.4 * np.sign(gradient), rtol=1e-3, atol=1e-3)
+    decayed = flat(decaying.tell(later(decaying, 0), jnp.asarray(FITNESS)).mean)
+    np.testing.assert_allclose(decayed, after - 0.4 * 0.5 * mean, rtol=1e-4, atol=1e-4)
+
+
+def test_a_failed_individual_counts_as_the_worst() -> None:
+    optimizer = _optimizer()
+    state = optimizer.init({"x": jnp.zeros(3)}, jax.random.key(0))
+    failed = jnp.asarray(FITNESS).at[1].set(jnp.nan)  # it was the worst before
+    np.testing.assert_array_equal(flat(optimizer.tell(state, failed).mean), flat(optimizer.tell(state, FITNESS).mean))
+
+
+def test_an_unknown_gradient_optimizer_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"adam, radam, rmsprop, sgd; got 'adamw'"):
+        _optimizer(optimizer_name="adamw")

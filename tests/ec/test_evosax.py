@@ -1,0 +1,90 @@
+"""Strategies of evosax through the adapter; ``python -m benchmarks.evosax_strategies`` runs all of them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.evosax_strategies import FAST_COMPILE, START, evolve, fitness_of
+from evorl.ec.evosax import EvosaxStrategy
+from evorl.types import PyTreeDict
+from tests.ec.populations import flat
+from tests.small_workflows import assert_close, assert_identical
+
+# One of each kind: with a mean and a standard deviation; with a schedule for it; with limited memory; of several
+# populations; without a start; of a population.
+KINDS = ["CMA_ES", "Open_ES", "LM_MA_ES", "SV_CMA_ES", "RandomSearch", "SimpleGA"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_strategy_gets_better_on_a_sphere(name: str) -> None:
+    strategy = EvosaxStrategy(pop_size=32, strategy=name, initial_std=0.3)
+    state, means = evolve(strategy, jax.random.key(0), 30)
+    assert np.isfinite(means).all()
+    solution = strategy.solution(state)
+    assert jax.tree.structure(solution) == jax.tree.structure(PyTreeDict(START))
+    assert fitness_of(solution) > fitness_of(START)
+    if name in ("CMA_ES", "SimpleGA"):
+        assert means[-1] > 0.5 * means[0]
+
+
+@pytest.fixture(scope="module")
+def strategy() -> EvosaxStrategy:
+    return EvosaxStrategy(pop_size=6, strategy="SNES", initial_std=0.2)
+
+
+@pytest.fixture(scope="module")
+def state(strategy: EvosaxStrategy) -> PyTreeDict:
+    return strategy.init(START, jax.random.key(1))
+
+
+def test_a_population_in_parts(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
+    whole = strategy.ask(state)
+    assert_identical(strategy.ask(state, 4, 2), jax.tree.map(lambda x: x[4:], whole))
+    assert_identical(strategy.ask(state, 5, 2), jax.tree.map(lambda x: x[jnp.array([5, 5])], whole))  # past the end
+
+
+def test_fitness_is_maximised_and_a_failure_is_the_worst(strategy: EvosaxStrategy, state: PyTreeDict) -> None:
+    numbers = flat(strategy.ask(state), 1)
+    towards = numbers[2] - numbers.mean(axis=0)
+    told = jnp.zeros(6).at[2].set(1.0)
+    after = strategy.tell(state, told)
+    assert (flat(strategy.solution(after)) - flat(strategy.solution(state))) @ towards > 0
+    worst, failed = (strategy.tell(state, jnp.arange(6.0).at[4].set(value)) for value in (-1e6, jnp.nan))
+    assert_close(strategy.solution(failed), strategy.solution(worst), 1e-6)
+
+
+@pytest.mark.parametrize("name", ["Open_ES", "RandomSearch"])
+def test_the_first_samples_have_the_standard_deviation_asked_for(name: str) -> None:
+    strategy = EvosaxStrategy(pop_size=200, strategy=name, initial_std=0.05)
+    start = {"x": jnp.full(10, 3.0)}
+    first = jax.jit(lambda key: strategy.ask(strategy.init(start, key)), compiler_options=FAST_COMPILE)
+    numbers = flat(first(jax.random.key(0)), 1)
+    np.testing.assert_allclose(numbers.mean(), 3.0, atol=0.05)
+    np.testing.assert_allclose(numbers.std(), 0.05, rtol=0.1)
+
+
+def test_numbers_of_a_strategy_by_name(strategy: EvosaxStrategy) -> None:
+    """A rate of 0 leaves the standard deviations as they are."""
+    still = strategy.replace(params=PyTreeDict(lr_std_init=0.0))
+    state = still.init(START, jax.random.key(1))
+    after = still.tell(state, jnp.arange(6.0))
+    np.testing.assert_array_equal(after.inner.std, state.inner.std)
+    after = strategy.tell(strategy.init(START, jax.random.key(1)), jnp.arange(6.0))
+    assert (np.asarray(after.inner.std) != 0.2).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"strategy": "CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\? There are: ARS, ASEBO, .*xNES"),
+        ({"params": PyTreeDict(c_men=0.1)}, r"parameter of evosax's CMA_ES 'c_men'. Did you mean 'c_mean'\?"),
+        ({"strategy": "SV_CMA_ES", "pop_size": 6}, "pop_size=6 cannot be divided into num_populations=4 equal parts"),
+        ({"strategy": "Open_ES", "pop_size": 5}, "evosax's Open_ES with pop_size=5: Population size must be even"),
+    ],
+)
+def test_what_there_is_not_is_refused_in_words(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EvosaxStrategy(**{"pop_size": 8, **fields})

@@ -1,0 +1,45 @@
+"""Ranks, weights and standardised fitness, with equals and with what is not a number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+from evorl.ec import fitness_shaping as shaping
+
+WITH_TIES = jnp.array([3.0, jnp.nan, 1.0, 3.0, 1.0])
+
+
+def test_ranks() -> None:
+    np.testing.assert_array_equal(shaping.compute_ranks(jnp.array([0.3, -2.0, 5.0, 1.5])), [1, 0, 3, 2])
+    # What is not a number counts as the worst, and of equals the earlier one has the lower rank.
+    np.testing.assert_array_equal(shaping.compute_ranks(WITH_TIES), [3, 0, 1, 4, 2])
+
+
+def test_centered_ranks() -> None:
+    centered = shaping.compute_centered_ranks(WITH_TIES)
+    np.testing.assert_allclose(centered, [0.25, -0.5, -0.25, 0.5, 0.0], atol=1e-7)
+    np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.ones(1)), [-0.5])
+
+
+def test_standardized_and_raw_fitness() -> None:
+    standardized = np.asarray(shaping.standardized_fitness(WITH_TIES))
+    known = np.array([3.0, 1.0, 1.0, 3.0, 1.0])
+    np.testing.assert_allclose(standardized, (known - known.mean()) / known.std(), rtol=1e-5)
+    np.testing.assert_array_equal(shaping.standardized_fitness(jnp.full(4, 2.0)), 0.0)
+    np.testing.assert_array_equal(shaping.raw_fitness(WITH_TIES), known)
+
+
+def test_weights_of_the_best() -> None:
+    best = shaping.log_rank_weights(3)
+    raw = np.log(3.5) - np.log([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(best, raw / raw.sum(), rtol=1e-5)
+    weights = shaping.weights_by_rank(WITH_TIES, best)
+    np.testing.assert_allclose(weights, [best[1], 0.0, 0.0, best[0], best[2]], rtol=1e-6)
+
+
+def test_names() -> None:
+    assert shaping.fitness_shaping("raw") is shaping.raw_fitness
+    with pytest.raises(ValueError, match=r"'centred_ranks'.*Did you mean 'centered_ranks'\?"):
+        shaping.fitness_shaping("centred_ranks")

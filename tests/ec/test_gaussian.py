@@ -1,0 +1,50 @@
+"""What strategies around a mean share."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.optimizers import ARS, OpenES, SepCEM, VanillaES
+from tests.ec.populations import POP_SIZE, SOLUTION, flat, later, parts_of
+from tests.small_workflows import assert_identical
+
+OPTIMIZERS = [
+    OpenES(pop_size=POP_SIZE),
+    OpenES(pop_size=POP_SIZE, mirror_sampling=False),
+    SepCEM(pop_size=POP_SIZE),
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["mirrored", "single", "deviations of their own"])
+def test_a_population_in_parts(optimizer: GaussianStrategy) -> None:
+    state = later(optimizer)
+    whole = optimizer.ask(state)
+    assert jax.tree.map(lambda x: x.shape[1:], whole) == jax.tree.map(lambda x: x.shape, state.mean)
+    for first in range(0, POP_SIZE, optimizer.group_size):
+        part = optimizer.ask(state, first, optimizer.group_size)
+        rows = slice(first, first + optimizer.group_size)
+        assert_identical(part, jax.tree.map(lambda x, rows=rows: x[rows], whole))
+
+
+def test_generations_and_seeds_draw_other_noise() -> None:
+    optimizer = OpenES(pop_size=POP_SIZE)
+    numbers = [parts_of(optimizer, later(optimizer, generation))[2] for generation in range(3)]
+    other_key = later(optimizer, 0).replace(key=jax.random.key(4))
+    numbers.append(parts_of(optimizer, other_key)[2])
+    halves = np.stack(numbers)[:, ::2]
+    assert len(np.unique(halves.round(4))) > 0.98 * halves.size
+
+
+def test_a_search_starts_around_the_solution() -> None:
+    optimizer = VanillaES(pop_size=POP_SIZE)
+    state = optimizer.init(SOLUTION, jax.random.key(0))
+    np.testing.assert_array_equal(flat(optimizer.solution(state)), flat(SOLUTION))
+
+
+@pytest.mark.parametrize(("optimizer", "pop_size"), [(OpenES, 5), (ARS, 3), (SepCEM, 1)])
+def test_pairs_need_an_even_population(optimizer: type[GaussianStrategy], pop_size: int) -> None:
+    with pytest.raises(ValueError, match=rf"pop_size={pop_size}: .*even number.*mirror_sampling=false"):
+        optimizer(pop_size=pop_size)

@@ -1,0 +1,170 @@
+"""Generations: what is told, remembered and counted, and what does not show in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.ops.collectives import DATA_AXIS
+from evorl.types import PyTreeDict, State
+from evorl.workflows import Execution, Workflow, execution
+from tests.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
+
+GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # of Pendulum, which does not end before
+CONFIG = {"agent": {"network": {"torso": [8]}, "normalize_obs": True}, "episodes_per_individual": 2}
+
+
+class Rows:
+    """Keeps the rows of metrics."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def start(self, plan: object) -> None: ...
+    def progress(self, *_: object) -> None: ...
+    def message(self, text: str) -> None: ...
+    def close(self) -> None: ...
+    def write(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+
+def _evolution(**changes: Any) -> Workflow:
+    return small("neuroevolution", "Pendulum-v1", **changes)
+
+
+@pytest.fixture(scope="module")
+def workflow() -> Workflow:
+    return _evolution(**CONFIG)
+
+
+@pytest.fixture(scope="module")
+def together() -> Workflow:
+    """Two seeds of the same."""
+    return _evolution(**CONFIG, num_seeds=2)
+
+
+@pytest.fixture(scope="module")
+def collect(workflow: Workflow) -> Callable[[State], tuple[EpisodeOutcomes, State]]:
+    return jax.jit(workflow.collect)
+
+
+def _generations(workflow: Workflow, state: State, number: int = 4) -> tuple[PyTreeDict, State]:
+    """Metrics ``[number, ...]`` of some generations, and the state after them."""
+    metrics, state = execution.iterate_program(workflow, state, number)
+    return jax.tree.map(lambda x: x[:number], metrics), state
+
+
+@pytest.fixture(scope="module")
+def generations(workflow: Workflow) -> tuple[PyTreeDict, State]:
+    return _generations(workflow, workflow.init(0))
+
+
+def test_a_generation(workflow: Workflow, generations: tuple) -> None:
+    metrics, state = generations
+    np.testing.assert_array_equal(metrics.timesteps, GENERATION_STEPS)
+    assert state.timesteps.as_float() == 4 * GENERATION_STEPS
+    assert state.agent_state.obs_preprocessor_state.count == 4 * GENERATION_STEPS
+    np.testing.assert_array_equal(metrics.episodes.count, 2 * POP_SIZE)
+    np.testing.assert_allclose(metrics.episodes.return_sum / (2 * POP_SIZE), metrics.fitness, rtol=1e-5)
+    assert (metrics.fitness_max >= metrics.fitness).all()
+    np.testing.assert_array_equal(metrics.best_fitness, np.maximum.accumulate(metrics.fitness_max))
+    assert_identical(state.agent_state.params.policy, workflow.optimizer.solution(state.ec_state))
+    assert state.ec_state.generation == 4
+
+
+def test_the_best_individual_is_remembered(workflow: Workflow, collect: Callable) -> None:
+    state, best, policy = workflow.init(0), -np.inf, None
+    for _ in range(4):
+        outcomes, _ = collect(state)
+        fitness = np.asarray(outcomes.returns).mean(axis=1)
+        if fitness.max() > best:
+            best, fittest = fitness.max(), int(fitness.argmax())
+            policy = jax.tree.map(lambda x, i=fittest: x[i], workflow.optimizer.ask(state.ec_state))
+        _, state = _generations(workflow, state, 1)
+    np.testing.assert_allclose(state.best.fitness, best, rtol=1e-6)
+    assert_close(state.best.policy, policy, 1e-6)
+
+
+def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, collect: Callable) -> None:
+    outcomes, state = collect(workflow.init(0))
+    outcomes = outcomes.replace(returns=jnp.arange(2.0 * POP_SIZE).reshape(POP_SIZE, 2).at[3, 0].set(jnp.nan))
+    metrics, state = jax.jit(workflow.update)(state, outcomes)
+    assert (float(metrics.best_fitness), float(metrics.fitness_max)) == (10.5, 10.5)
+    assert np.isfinite(metrics.fitness)
+    assert all(np.isfinite(leaf).all() for leaf in arrays(state.agent_state).values())
+
+
+# Six individuals, which four devices cannot share evenly, nor two of them pairs.
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"execution": Execution(axis=DATA_AXIS, num_devices=4)},
+        {"execution": Execution(axis=DATA_AXIS, num_devices=2), "eval_chunk": 2},
+    ],
+    ids=["4 devices", "2 devices, parts of 2"],
+)
+def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dict[str, Any]) -> None:
+    laid_out = workflow.replace(**layout)
+    metrics, state = _generations(laid_out, execution.place(laid_out, workflow.init(0)))
+    assert_close(metrics, generations[0], 1e-4)
+    assert_close(state.agent_state, generations[1].agent_state, 1e-4)
+    assert_identical(state.key, generations[1].key)
+
+
+def test_several_seeds_are_those_alone(workflow: Workflow, together: Workflow) -> None:
+    metrics, states = _generations(together, together.init(5))
+    for i in range(2):
+        own_metrics, state = _generations(workflow, workflow.init(5 + i))
+        assert_close(jax.tree.map(lambda x, i=i: x[:, i], metrics), own_metrics, 1e-4)
+        for name in ("agent_state", "best"):
+            assert_close(jax.tree.map(lambda x, i=i: x[i], states[name]), state[name], 1e-4)
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2])
+def test_a_training_ends_with_the_first_row_that_has_all_steps(
+    num_seeds: int, workflow: Workflow, together: Workflow
+) -> None:
+    recorder = Rows()
+    workflow = workflow if num_seeds == 1 else together
+    workflow = workflow.replace(total_timesteps=2.0 * GENERATION_STEPS + 1.0, log_interval=2.0)
+    state = workflow.learn(workflow.init(0), recorder=recorder)
+    assert [row["iterations"] for row in recorder.rows] == [2, 4]
+    assert [row["timesteps"] for row in recorder.rows] == [2 * GENERATION_STEPS, 4 * GENERATION_STEPS]
+    assert int(state.iterations) == 4
+    assert "train/timesteps" not in recorder.rows[0]
+    assert recorder.rows[0]["train/episodes"] == 2 * 2 * POP_SIZE * num_seeds
+    # Taken up again, it is over.
+    progress = {"iterations": 4, "timesteps": 4 * GENERATION_STEPS, "counted": 4 * GENERATION_STEPS * num_seeds}
+    again = workflow.learn(
+        workflow.init(0).replace(iterations=jnp.full(np.shape(workflow.init(0).iterations), 4, jnp.int32)),
+        recorder=recorder,
+        progress=progress,
+    )
+    assert int(again.iterations) == 4
+    assert len(recorder.rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_envs": 8}, "Unknown config key 'num_envs'"),
+        ({"autoreset_mode": "FAST"}, "Unknown config key 'autoreset_mode'"),
+        ({"optimizer": {"name": "open_es", "pop_size": 7}}, "pop_size=7: mirrored sampling takes pairs, so an even"),
+        ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'open_es'\?"),
+        ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
+        ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number, got 0"),
+        ({"eval_chunk": 0}, "eval_chunk must be a positive whole number, got 0"),
+        ({"log_interval": 0}, "log_interval must be a number above 0, got 0"),
+        ({"devices": 4}, "6 environments cannot be shared evenly by 4 devices"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _evolution(**changes)
