@@ -46,10 +46,19 @@ class EvolutionWorkflow(Generations, Workflow):
         state.timesteps = WideCounter.create()
         return state
 
+    @property
+    def env_fields(self) -> tuple[str, ...]:
+        """Entries of ``info`` that are added up over episodes."""
+        return ()
+
+    def told(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
+        """What the optimizer is told of a generation: the fitness ``[P]``."""
+        return fitness
+
     def collect(self, state: State) -> tuple[EpisodeOutcomes, State]:
         """Episodes of the generation, ``[P, E]``."""
         key, episode_key = jax.random.split(state.key)
-        outcomes = self.evaluator(observe=self.agent.normalize_obs).evaluate(
+        outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
             self.agent,
             state.agent_state,
             lambda first, count: self.optimizer.ask(state.ec_state, first, count),
@@ -66,7 +75,7 @@ class EvolutionWorkflow(Generations, Workflow):
         """
         fitness = comparable(batch.returns.mean(axis=1))
         best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
-        ec_state = self.optimizer.tell(state.ec_state, fitness)
+        ec_state = self.optimizer.tell(state.ec_state, self.told(batch, fitness))
         agent_state = with_policy(state.agent_state, self.optimizer.solution(ec_state))
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:

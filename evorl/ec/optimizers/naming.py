@@ -19,12 +19,16 @@ def named_optimizer(
 ) -> tuple[type[EvoOptimizer], dict[str, Any]]:
     """The class of a config's optimizer, ``cls`` or below it, and the settings of its fields.
 
+    Where only optimizers of one class will do, the config need not name it.
+
     Raises:
         ValueError: there is no optimizer of this name, or it is of another kind; with the names that there are.
     """
     settings = dict(config)
     name = settings.pop("name", None)
-    if isinstance(name, str) and name.startswith(_EVOSAX):
+    if name is None and cls is not EvoOptimizer:
+        found = cls
+    elif isinstance(name, str) and name.startswith(_EVOSAX):
         found, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
     elif name in OPTIMIZERS:
         found = OPTIMIZERS[name]

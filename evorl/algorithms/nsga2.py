@@ -1,0 +1,95 @@
+"""Policies towards the Pareto front of several objectives, by NSGA-II (Deb et al. 2002,
+https://doi.org/10.1109/4235.996017).
+
+What an environment reports of its steps, such as speed and effort, is added up over an episode, each an objective of
+its own. The population spreads over the trade-offs between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.ec.operators.non_dominated import hypervolume_2d, non_dominated_ranks
+from evorl.ec.optimizers import NSGA2
+from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.policy_agent import PolicyAgent
+from evorl.types import PyTreeDict, State
+from evorl.workflows.charts import Chart, Panel
+from evorl.workflows.evolution import EvolutionWorkflow
+
+RETURN = "return"  # the objective's name
+
+
+class NSGA2Workflow(EvolutionWorkflow):
+    """Generations of policies told several objectives each.
+
+    Attributes:
+        optimizer: NSGA-II.
+        objectives: what is maximised: ``return``, or entries of ``info`` added up over the episode, see
+            ``evaluators.episodes.info_entries``; a minus in front minimises.
+        reference: the point ``[M]`` above which the hypervolume of two objectives is measured.
+    """
+
+    agent: PolicyAgent
+    optimizer: NSGA2 = NSGA2(pop_size=128)
+    objectives: tuple[str, ...] = ()
+    reference: tuple[float, ...] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        num_objectives = self.optimizer.num_objectives
+        if len(self.objectives) < 2 or len(self.objectives) != num_objectives:
+            raise ValueError(
+                f"objectives={list(self.objectives)}: name at least two, 'return' or entries of info, and as many as "
+                f"optimizer.num_objectives={num_objectives}."
+            )
+        if len(self.reference) != num_objectives:
+            raise ValueError(
+                f"reference={list(self.reference)} has to have a number for each of {num_objectives} objectives."
+            )
+        if self.agent.normalize_obs:
+            raise ValueError(
+                "agent.normalize_obs=true would change what parents do after they were evaluated: set it to false."
+            )
+
+    @property
+    def env_fields(self) -> tuple[str, ...]:
+        """The objectives but for the return."""
+        return tuple(name.removeprefix("-") for name in self.objectives if name.removeprefix("-") != RETURN)
+
+    def told(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
+        """The objectives ``[P, M]``: means over the episodes."""
+        totals = {**outcomes.totals, RETURN: outcomes.returns}
+        signs = [-1.0 if name.startswith("-") else 1.0 for name in self.objectives]
+        columns = [totals[name.removeprefix("-")].mean(axis=1) for name in self.objectives]
+        return jnp.stack(columns, axis=1) * jnp.asarray(signs)
+
+    def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
+        """Tell the objectives, and measure the front of the parents that are left."""
+        metrics, state = super().update(state, batch)
+        objectives = state.ec_state.objectives
+        metrics.front_size = (non_dominated_ranks(objectives) == 0).sum()
+        if len(self.objectives) == 2:
+            metrics.hypervolume = hypervolume_2d(objectives, jnp.asarray(self.reference))
+        for number, name in enumerate(self.objectives):
+            metrics[f"best/{name}"] = objectives[:, number].max()
+        return metrics, state
+
+    def charts(self, state: State) -> Mapping[str, Chart]:
+        """``pareto_front``: the objectives of the parents, those on the front marked; for each seed."""
+        objectives = jax.device_get(state.ec_state.objectives)
+        if self.execution.num_seeds is None:
+            return {"pareto_front": self._chart(objectives)}
+        return {f"pareto_front_seed_{i}": self._chart(rows) for i, rows in enumerate(objectives)}
+
+    def _chart(self, objectives: np.ndarray) -> Chart:
+        order = np.argsort(objectives[:, 0], kind="stable")
+        objectives = objectives[order]
+        on_front = np.asarray(non_dominated_ranks(jnp.asarray(objectives)) == 0)
+        columns = dict(zip(self.objectives, objectives.T, strict=True))
+        panels = [Panel(self.objectives[0], name, marked="on_front") for name in self.objectives[1:]]
+        return Chart({**columns, "on_front": on_front.astype(int)}, tuple(panels))
