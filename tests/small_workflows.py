@@ -31,8 +31,8 @@ from evorl.algorithms.tqc import TQCWorkflow
 from evorl.algorithms.trpo import TRPOWorkflow
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.sample_batch import SampleBatch
-from evorl.types import PyTreeDict
-from evorl.workflows import Workflow
+from evorl.types import PyTreeDict, State
+from evorl.workflows import Workflow, execution
 
 NUM_ENVS = 8
 EPISODE_STEPS = 10  # evaluations are short, and many episodes end
@@ -150,6 +150,12 @@ def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **change
     cls, config = _CONFIGS[algorithm]
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
     return cls.build_from_config({**config, "env": env, **changes})
+
+
+def one_iteration(workflow: Workflow, state: State) -> tuple[PyTreeDict, State]:
+    """Metrics and the next state by the program that trainings run; the state may be used again."""
+    metrics, state = execution.iterate_program(workflow, jax.tree.map(jnp.copy, state), 1)
+    return jax.tree.map(lambda x: x[0], metrics), state
 
 
 def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:

@@ -18,13 +18,12 @@ from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episod
 from evorl.evaluators.population import acting_beside, policies_act, with_policy
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
-from evorl.ops.normalization import update_statistics
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.building import inner_workflow, plain, read_workflow_config
 from evorl.workflows.evolution import best_so_far
 from evorl.workflows.generations import played_episodes
-from evorl.workflows.nested_learner import checked_learner, row_of, updates_for_steps
+from evorl.workflows.nested_learner import checked_learner, row_of, updates_for_steps, with_statistics_of
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
@@ -34,9 +33,8 @@ class EvolutionGuidedWorkflow(Workflow):
     """A generation in each iteration: episodes, updates of the learner, the optimizer's next generation.
 
     The learner's agent acts, its policy is what is evolved, and its replay buffer holds every step of every episode.
-    Of its settings these count: ``updates_per_iteration`` for each ``rollout_length`` steps that were sampled,
-    ``learning_starts`` for the warm-up, and all that say how an update is made. The learners' states are ``learners``,
-    with a leading axis K; ``agent_state`` acts by what the optimizer has found.
+    Its ``updates_per_iteration`` count for each ``rollout_length`` sampled steps, ``learning_starts`` is the warm-up.
+    ``learners`` in the state have a leading axis K; ``agent_state`` acts by what the optimizer has found.
 
     Attributes:
         learner: the off-policy algorithm.
@@ -176,8 +174,7 @@ class EvolutionGuidedWorkflow(Workflow):
         individual = jnp.repeat(first + jnp.arange(count), per_individual)
         episode = jnp.tile(jnp.arange(per_individual), count)
         numbers = episode if self.common_random_numbers else individual * per_individual + episode
-        wanted = individual < self.pop_size
-        own = wanted.shape[0]
+        wanted, own = individual < self.pop_size, individual.shape[0]
         act = policies_act(
             self.agent.evaluate_actions, self.optimizer.ask(state.ec_state, first, count), per_individual
         )
@@ -196,11 +193,8 @@ class EvolutionGuidedWorkflow(Workflow):
             self.max_episode_steps,
             record=("termination",),
         )
-        parts = (jax.tree.map(lambda x: x[:own], outcomes), jax.tree.map(lambda x: x[own:], outcomes))
-        sizes = (population, self.num_explorations)
-        whole = [
-            jax.tree.map(lambda x, n=n: x[:n], collectives.gather_rows(x)) for x, n in zip(parts, sizes, strict=True)
-        ]
+        parts = [(slice(own), population), (slice(own, None), self.num_explorations)]
+        whole = [_on_every_device(row_of(outcomes, rows), size) for rows, size in parts if size]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
     def _explorers_act(self, state: State, rows: jax.Array) -> ActionFn:
@@ -226,7 +220,6 @@ class EvolutionGuidedWorkflow(Workflow):
         )
         losses, state = self.guide(state, guide_key, num_updates)
         solution = self.optimizer.solution(state.ec_state)
-        state = state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
         metrics = losses | PyTreeDict(
             timesteps=timesteps,
             updates=num_updates.astype(jnp.float32),
@@ -238,25 +231,20 @@ class EvolutionGuidedWorkflow(Workflow):
         )
         if self.num_explorations:
             metrics.exploration_return = batch.returns[population:].mean()
-        return metrics, state
+        return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))
 
     def _stored(self, state: State, batch: EpisodeOutcomes) -> State:
         """With the steps of all episodes in the buffer, one after another, and in the learners' statistics."""
         rows, is_step = transition_rows(batch)
-        agent_states = state.learners.agent_state
-        if agent_states.obs_preprocessor_state is not None:
-            old = row_of(agent_states.obs_preprocessor_state)  # that of all
-            new = update_statistics(old, rows.obs, is_step[:, None])
-            new = jax.tree.map(
-                lambda x, rows: jnp.broadcast_to(x, rows.shape), new, agent_states.obs_preprocessor_state
-            )
-            agent_states = agent_states.replace(obs_preprocessor_state=new)
+        agent_states = with_statistics_of(state.learners.agent_state, rows.obs, is_step[:, None])
         state = state.replace(learners=state.learners.replace(agent_state=agent_states))
         return self.learner.store(state, rows, is_step)
 
     def _num_updates(self, before: WideCounter, timesteps: jax.Array) -> jax.Array:
         """Updates of each learner after ``timesteps`` more steps, int32."""
-        updates = self.updates_per_generation
-        if updates is None:
-            updates = updates_for_steps(self.learner, before, timesteps)
+        updates = self.updates_per_generation or updates_for_steps(self.learner, before, timesteps)
         return jnp.where(before.as_float() + timesteps >= self.learner.learning_starts, updates, 0)
+
+
+def _on_every_device(outcomes: EpisodeOutcomes, num_rows: int) -> EpisodeOutcomes:
+    return jax.tree.map(lambda x: x[:num_rows], collectives.gather_rows(outcomes))

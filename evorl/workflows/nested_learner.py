@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from evorl.agent import AgentState
 from evorl.metrics import WideCounter
-from evorl.types import Key, PyTreeDict, State
+from evorl.ops.normalization import update_statistics
+from evorl.types import Key, Observation, PyTreeDict, State
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 
@@ -58,8 +60,24 @@ def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps
     return timesteps // steps * updates + rest
 
 
-def row_of(tree: Tree, i: int = 0) -> Tree:
-    """One row of leaves ``[K, ...]``."""
+def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Array) -> AgentState:
+    """Agents ``[K, ...]``, whose statistics of observations are the same, that have seen more of them.
+
+    Args:
+        agent_states: of the learners.
+        obs: observations with any leading axes, equal on every device.
+        mask: which of them count, of the shape of those axes.
+    """
+    old = agent_states.obs_preprocessor_state
+    if old is None:
+        return agent_states
+    new = update_statistics(row_of(old), obs, mask)
+    new = jax.tree.map(lambda x, rows: jnp.broadcast_to(x, rows.shape), new, old)
+    return agent_states.replace(obs_preprocessor_state=new)
+
+
+def row_of(tree: Tree, i: int | slice = 0) -> Tree:
+    """One row of leaves ``[K, ...]``, or some."""
     return jax.tree.map(lambda x: x[i], tree)
 
 

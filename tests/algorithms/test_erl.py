@@ -17,7 +17,16 @@ from evorl.cli import restore
 from evorl.types import State
 from evorl.workflows import execution, learning
 from evorl.workflows.nested_learner import row_of
-from tests.small_workflows import EPISODE_STEPS, ERL_CONFIG, arrays, assert_close, assert_identical, inner_config, small
+from tests.small_workflows import (
+    EPISODE_STEPS,
+    ERL_CONFIG,
+    arrays,
+    assert_close,
+    assert_identical,
+    inner_config,
+    one_iteration,
+    small,
+)
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "ga": {"name": "genetic", "pop_size": 4, "num_elites": 2},
@@ -30,6 +39,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
     "ddpg": {**ERL_CONFIG["learner"], "agent": DDPG, "policy_delay": 1},
 }
+SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_interval": 3}
 PER_GENERATION = 5 * EPISODE_STEPS  # Pendulum's episodes are all as long as they may be
 
 
@@ -44,7 +54,7 @@ def states(num: int, **changes: Any) -> tuple[ERLWorkflow, list[State]]:
     workflow = erl(**changes)
     states = [workflow.init(0)]
     for _ in range(num):
-        states.append(workflow.step(states[-1])[1])
+        states.append(one_iteration(workflow, states[-1])[1])
     return workflow, states
 
 
@@ -66,10 +76,9 @@ def test_the_learners_policy_becomes_the_last_individual_to_the_last_bit() -> No
 
 
 def test_injection_waits_for_its_interval() -> None:
-    """In generations 2, 3 and 4 the learner is trained, and 3 is the only one that is due."""
-    workflow, all_states = states(4, injection_interval=3)
+    workflow, all_states = states(4, **SEVERAL)
     for number, state in enumerate(all_states):
-        own, last = arrays(policies_of(state)), arrays(individuals(workflow, state, slice(3, 4)))
+        own, last = arrays(policies_of(state)), arrays(individuals(workflow, state, slice(2, 4)))
         assert all((own[path] == last[path]).all() for path in own) == (number == 3)
 
 
@@ -82,25 +91,24 @@ def test_elites_survive_an_injection() -> None:
 
 
 def test_several_learners_differ_and_share_what_was_sampled() -> None:
-    workflow, all_states = states(3, num_rl_agents=2, exploration_episodes=2)
+    workflow, all_states = states(4, **SEVERAL)
     first, last = all_states[0], all_states[-1]
-    assert int(last.replay_state.size) == 3 * (4 + 2 * 2) * EPISODE_STEPS == int(last.timesteps)
-    np.testing.assert_array_equal(last.learners.opt_state.num_updates, [2 * 3 * 8 * EPISODE_STEPS] * 2)
+    assert int(last.replay_state.size) == 4 * 8 * EPISODE_STEPS == int(last.timesteps) == 4 * workflow.num_rows * 10
+    np.testing.assert_array_equal(last.learners.opt_state.num_updates, [2 * 4 * 8 * EPISODE_STEPS] * 2)
     for state in (first, last):
         one, other = (arrays(row_of(policies_of(state), i)) for i in range(2))
         assert all((one[path] != other[path]).any() for path in one if "kernel" in path)
-    assert_identical(individuals(workflow, last, slice(2, 4)), policies_of(last))
 
 
-def test_a_learner_of_one_is_that_of_several_with_equal_draws() -> None:
-    """The learners of a group learn as one alone does from the same buffer."""
-    workflow, all_states = states(3, num_rl_agents=2, exploration_episodes=2)
+def test_learners_learn_side_by_side_as_each_alone() -> None:
+    workflow, all_states = states(4, **SEVERAL)
     state, num = all_states[-1], jnp.int32(7)
-    _, together = jax.jit(lambda: workflow._learn(state, jax.random.key(4), num))()
+    _, together = jax.jit(lambda state, key: workflow._learn(state, key, num))(state, jax.random.key(4))
     alone = workflow.replace(num_rl_agents=1)
+    learn = jax.jit(lambda state, key: alone._learn(state, key, num))
     for i, key in enumerate(jax.random.split(jax.random.key(4))):
         own = state.replace(learners=jax.tree.map(lambda x, i=i: x[i : i + 1], state.learners))
-        _, learned = jax.jit(lambda own=own, key=key: alone._learn(own, key, num))()
+        _, learned = learn(own, key)
         assert_close(row_of(together.learners, i), row_of(learned.learners), 1e-5)
 
 
