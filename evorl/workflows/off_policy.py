@@ -149,7 +149,7 @@ class OffPolicyWorkflow(Workflow):
         and collects by itself.
         """
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, key)
-        one_env = jax.random.split(jax.random.key(0), 1)
+        one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
         env_state = jax.eval_shape(lambda keys: with_memory(self.env.reset(keys), agent_state), one_env)
         return State(
             agent_state=agent_state,
