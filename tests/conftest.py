@@ -9,8 +9,6 @@ from collections.abc import Iterator
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Tests compile more than they compute: with fewer of LLVM's passes they take a third less.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 import hypothesis
 import jax
