@@ -55,6 +55,10 @@ class WideCounter(PyTreeData):
         """The exact count, on the host; of a batch of counters (one per seed) the first."""
         return int(np.ravel(self.high)[0]) * _WORD + int(np.ravel(self.low)[0])
 
+    def total(self) -> int:
+        """The exact sum of a batch of counters, on the host."""
+        return int(np.sum(self.high, dtype=np.uint64)) * _WORD + int(np.sum(self.low, dtype=np.uint64))
+
 
 class EpisodeStatistics(PyTreeData):
     """Sums over ended episodes; mergeable, and not a number where no episode ended.

@@ -29,7 +29,7 @@ class Training:
         self.workflow = build_workflow(OmegaConf.create(self.config))
         self.steps = settings["steps"]
         self.state = self.workflow.init(0)
-        self.iterations = self.timesteps = 0
+        self.timesteps = 0
         self.learn(settings["warmup_steps"])
 
     def learn(self, steps: int) -> Reading:
@@ -38,7 +38,7 @@ class Training:
         from evorl.run_folder import RunFolder
 
         per_iteration = self.workflow.timesteps_per_iteration
-        first, before = self.iterations, self.timesteps
+        before, num_seeds = self.timesteps, self.workflow.execution.num_seeds or 1
         self.timesteps += max(1, steps // per_iteration) * per_iteration if per_iteration else steps
         workflow = self.workflow.replace(total_timesteps=float(self.timesteps))
         with contextlib.ExitStack() as stack:
@@ -46,13 +46,12 @@ class Training:
             stack.enter_context(contextlib.redirect_stdout(screen))
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             recorder = make_recorder(RunFolder.create(folder, self.config), live=False) if self.recording else None
-            progress = {"iterations": first, "timesteps": before}
 
             def go_on() -> int:
-                self.state = workflow.learn(self.state, recorder=recorder, progress=progress)
-                self.iterations = int(self.state.iterations)
-                self.timesteps = self.iterations * per_iteration or int(self.state.timesteps)
-                return (self.timesteps - before) * (workflow.execution.num_seeds or 1)
+                self.state = workflow.learn(self.state, recorder=recorder)
+                done = int(self.state.iterations) * per_iteration
+                self.timesteps = done or self.state.timesteps.total() // num_seeds
+                return (self.timesteps - before) * num_seeds
 
             reading = timed(None, go_on)
             closing = time.perf_counter()

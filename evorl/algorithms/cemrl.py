@@ -14,13 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.ops import collectives
-from evorl.ops.optimization import gradient_step
-from evorl.ops.threefry import unrolled
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
-from evorl.workflows.nested_learner import UPDATES_AT_ONCE, in_blocks, learn_in_blocks, row_of
+from evorl.workflows.nested_learner import learn_in_blocks, row_of
+from evorl.workflows.policy_improvement import improved_policies
 
 
 class CEMRLWorkflow(EvolutionGuidedWorkflow):
@@ -55,7 +53,16 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         policies = jax.tree.map(lambda x: x[rows], self.optimizer.ask(state.ec_state))
         losses, learned = self._train_critics(state, policies, critic_key, num_updates)
         state = state.replace(learners=jax.tree.map(lambda x: x[None], learned))
-        losses.actor_loss, policies = self._train_policies(state, policies, policy_key, num_updates)
+        progress, agent_state = self.progress(state), row_of(state.learners.agent_state)
+        learner: Any = self.learner  # every learner with a policy has an actor_optimizer
+
+        def draw(key: Key, num: int) -> SampleBatch:
+            return learner.replace(updates_per_iteration=num).draw_batches(state, key, progress)[0]
+
+        policies, policy_losses = improved_policies(
+            learner, agent_state, policies, draw, num_updates, policy_key, learner.actor_optimizer, progress
+        )
+        losses.actor_loss = policy_losses.mean()
         rows = jnp.where(num_updates > 0, rows, self.pop_size)
         return losses, state.replace(ec_state=self.optimizer.inject(state.ec_state, policies, rows))
 
@@ -77,40 +84,6 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
         turns = (jnp.arange(num_policies), policies)
         learned, losses = jax.lax.scan(with_one, row_of(state.learners), turns)
         return jax.tree.map(lambda x: x.sum(axis=0) / jnp.maximum(num_updates, 1), losses), learned
-
-    def _train_policies(
-        self, state: State, policies: Params, key: Key, num_updates: jax.Array
-    ) -> tuple[jax.Array, Params]:
-        """``num_updates`` of each policy ``[H, ...]`` with a fresh optimizer, all from the same batches."""
-        learner: Any = self.learner.replace(updates_per_iteration=UPDATES_AT_ONCE)
-        progress = self.progress(state)
-        agent_state = row_of(state.learners.agent_state)
-
-        def loss_fn(policy: Params, batch: SampleBatch, keys: Key) -> tuple[jax.Array, jax.Array]:
-            loss = learner.policy_loss(policy, agent_state, batch, keys)
-            return loss, loss
-
-        def one_block(i: jax.Array, updates: jax.Array, carry: Any) -> Any:
-            sample_key, learn_key = jax.random.split(jax.random.fold_in(key, i))
-            batches, _, _ = learner.draw_batches(state, sample_key, progress)
-
-            def one_update(j: jax.Array, carry: Any) -> Any:
-                row_keys = jax.random.split(unrolled(jax.random.fold_in(learn_key, j)), learner.batch_size)
-                share = collectives.minibatch_share((jax.tree.map(lambda x: x[j], batches), row_keys))
-
-                def of_one(policy: Params, opt_state: Any) -> tuple[Params, Any, jax.Array]:
-                    optimizer = learner.actor_optimizer
-                    return gradient_step(loss_fn, optimizer, policy, opt_state, *share, progress=progress)
-
-                policies, opt_states, total = carry
-                policies, opt_states, losses = jax.vmap(of_one)(policies, opt_states)
-                return policies, opt_states, total + losses.mean()
-
-            return jax.lax.fori_loop(0, updates, one_update, carry)
-
-        opt_states = jax.vmap(learner.actor_optimizer.init)(policies)
-        policies, _, total = in_blocks(num_updates, one_block, (policies, opt_states, jnp.zeros(())))
-        return collectives.mean_over_shares(total / jnp.maximum(num_updates, 1)), policies
 
 
 def _with_policies(agent_state: AgentState, policy: Params) -> AgentState:

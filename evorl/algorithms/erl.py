@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators import PopulationEvaluator
 from evorl.metrics import EvaluationMetrics
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
@@ -95,13 +94,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         def ask(first: jax.Array | int, count: int) -> Params:
             return jax.tree.map(lambda x: jnp.take(x, first + jnp.arange(count), axis=0, mode="clip"), policies)
 
-        evaluator = PopulationEvaluator(
-            env=self.eval_env,
-            num_episodes=self.eval_episodes,
-            max_episode_steps=self.eval_env.max_episode_steps or PopulationEvaluator.max_episode_steps,
-            chunk=None if self.env_chunk is None else max(1, self.env_chunk // self.eval_episodes),
-            common_random_numbers=True,
-        )
+        evaluator = self.evaluator(env=self.eval_env, num_episodes=self.eval_episodes, common_random_numbers=True)
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         outcomes = evaluator.evaluate(self.agent, state.agent_state, ask, 1 + self.num_rl_agents, key)
         summary = EvaluationMetrics(episode_returns=outcomes.returns[0], episode_lengths=outcomes.lengths[0]).summary()

@@ -7,11 +7,8 @@ et al. 2017, https://arxiv.org/abs/1712.06567), or any strategy of evosax.
 
 from __future__ import annotations
 
-from evorl.policy_agent import PolicyAgent
 from evorl.workflows.evolution import EvolutionWorkflow
 
 
 class NeuroevolutionWorkflow(EvolutionWorkflow):
     """Generations of policies; each is one compiled step."""
-
-    agent: PolicyAgent

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 
+from evorl.metrics import WideCounter
 from evorl.ops import collectives
-from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
 from evorl.ops.trees import with_leaves
@@ -127,7 +127,7 @@ class PBTWorkflow(Workflow):
         return self.num_members * self.iterations_per_generation * self.inner.timesteps_per_iteration
 
     @property
-    def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - read only
         """Of the members what their own evaluation reads, and what is the population's."""
         own = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
         return (*own, "hyper_parameters", "scores", "member_iterations", "eval_key", "iterations")
@@ -141,7 +141,7 @@ class PBTWorkflow(Workflow):
         """Members with keys and hyper-parameters of their own."""
         key, eval_key, space_key, members_key = jax.random.split(key, 4)
         hyper_parameters = self.search_space.sample(space_key, self.num_members)
-        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
+        rows = collectives.local_indices(self.num_members, collectives.MEMBER_AXIS)
         member_keys = jax.random.split(members_key, self.num_members)[rows]
         members = jax.vmap(lambda values, key: self.member(values).setup(key))(hyper_parameters[rows], member_keys)
         shared = {"replay_state": members.pop("replay_state")} if self.shared_replay else {}
@@ -157,6 +157,7 @@ class PBTWorkflow(Workflow):
             key=key,
             eval_key=eval_key,
             iterations=counter,
+            timesteps=WideCounter.create(),
             **velocities,
         )
 
@@ -168,7 +169,7 @@ class PBTWorkflow(Workflow):
             ``healthy``: a member with a metric that is not finite has the score of minus infinity. NaN is the score
             of a member that has ended no episode yet.
         """
-        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
+        rows = collectives.local_indices(self.num_members, collectives.MEMBER_AXIS)
         members = state.members | state.shared
         members |= {"iterations": state.member_iterations, "hyper_parameters": state.hyper_parameters[rows]}
         num_iterations = self.iterations_per_generation
@@ -183,7 +184,7 @@ class PBTWorkflow(Workflow):
         counter, _ = members.pop("iterations"), members.pop("hyper_parameters")
         shared = State({name: members.pop(name) for name in state.shared})
         state = state.replace(members=members, shared=shared, member_iterations=counter)
-        return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state
+        return collectives.gather_rows(batch, mesh_axis=collectives.MEMBER_AXIS), state
 
     def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
         own = {"hyper_parameters": state.pop("hyper_parameters")}
@@ -206,7 +207,8 @@ class PBTWorkflow(Workflow):
         metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, parents != own)
         of_best = self.search_space.named(state.hyper_parameters[best_member(scores)])
         metrics |= {f"hyper_parameter/{path}": value for path, value in of_best.items()}
-        state = state.replace(key=key, history=history, scores=scores[parents])
+        timesteps = state.timesteps.add(metrics.get("timesteps", self.timesteps_per_iteration))
+        state = state.replace(key=key, history=history, scores=scores[parents], timesteps=timesteps)
         if self.exploit:
             state = self._explore(state, explore_key, parents)
             # Rows of a shared buffer follow one another in time: clones go on in the environments that they have.
@@ -235,7 +237,7 @@ class PBTWorkflow(Workflow):
         """The evaluation of the member with the best score, by other episodes than those it was chosen by."""
         best = best_member(state.scores)
         read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
-        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
+        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=collectives.MEMBER_AXIS))
         own |= {"eval_key": state.eval_key, "iterations": state.member_iterations}
         return self._evaluation_of_member(own | {"hyper_parameters": state.hyper_parameters[best]})
 

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode, transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
 from evorl.workflows.building import inner_workflow, plain, read_workflow_config
+from evorl.workflows.nested_learner import checked_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
@@ -55,12 +56,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
                 "the learner's own policy is one: raise either."
             )
-        most = self.pop_size * self.episodes_per_individual * self.evaluator().max_episode_steps
-        if self.learner.replay_capacity < most:
-            raise ValueError(
-                f"learner.replay_capacity={self.learner.replay_capacity} is less than a generation may have "
-                f"({most} transitions): choose a larger one."
-            )
+        num_episodes = self.pop_size * self.episodes_per_individual
+        require_room_for(num_episodes * longest_episode(self.env), self.learner)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -73,9 +70,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         if config.get("agent"):
             raise ValueError("agent is the learner's here: give learner.agent instead.")
         part = {"num_envs": 1, **config.get("learner", {})}
-        learner = inner_workflow({**config, "learner": part}, "learner", _SHARED, _OF_THE_RUN)
-        if not isinstance(learner, OffPolicyWorkflow) or learner.env.num_envs != 1:
-            raise ValueError(f"learner is to be an off-policy workflow with num_envs=1, got {part['workflow']}.")
+        learner = checked_learner(inner_workflow({**config, "learner": part}, "learner", _SHARED, _OF_THE_RUN))
         fields = read_workflow_config(cls, {**config, "learner": learner})
         return cls(**{**fields, "agent": learner.agent})
 
@@ -116,15 +111,24 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def _improved(self, state: State, key: Key, num: int) -> Params:
         """``num`` elites that have climbed the learner's critics."""
-        parent_key, sample_key, loss_key = jax.random.split(key, 3)
+        parent_key, learn_key = jax.random.split(key)
         parents = self.archive.sample(state.archive_state, parent_key, num)
-        num_drawn = self.policy_updates * self.policy_batch_size
-        drawn = self.learner.replay_buffer.sample(state.learner.replay_state, sample_key, num_drawn)
-        batches = split_leading_axis(SampleBatch(obs=drawn.obs), self.policy_updates, self.policy_batch_size)
-        optimizer, progress = self.policy_optimizer, self.progress(state)
+
+        def draw(key: Key, num_batches: int) -> SampleBatch:
+            num_drawn = num_batches * self.policy_batch_size
+            drawn = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
+            return split_leading_axis(SampleBatch(obs=drawn.obs), num_batches, self.policy_batch_size)
+
         return improved_policies(
-            self.learner, state.learner.agent_state, parents, batches, loss_key, optimizer, progress
-        )
+            self.learner,
+            state.learner.agent_state,
+            parents,
+            draw,
+            self.policy_updates,
+            learn_key,
+            self.policy_optimizer,
+            self.progress(state),
+        )[0]
 
 
 def _row(tree: Params) -> Params:

@@ -68,9 +68,11 @@ class EvoOptimizer(PyTreeNode):
             rows: the numbers of the individuals, int32 ``[K]``, all different; one past the last replaces none.
 
         Raises:
-            NotImplementedError: no individual of this optimizer can be replaced.
+            ValueError: no individual of this optimizer can be replaced.
         """
-        raise NotImplementedError(f"{type(self).__name__} takes no solutions from outside.")
+        raise ValueError(
+            f"{type(self).__name__} takes no solutions from outside: use genetic, open_es, vanilla_es or sep_cem."
+        )
 
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:

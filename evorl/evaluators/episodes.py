@@ -18,6 +18,13 @@ from evorl.sample_batch import SampleBatch
 from evorl.suggestions import did_you_mean
 from evorl.types import Key, Observation, PyTreeData, PyTreeDict
 
+DEFAULT_MAX_EPISODE_STEPS = 1000
+
+
+def longest_episode(env: VectorEnv) -> int:
+    """Steps after which an episode is cut; ``DEFAULT_MAX_EPISODE_STEPS`` where the environment has no limit."""
+    return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+
 
 class EpisodeOutcomes(PyTreeData):
     """What came of B episodes.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.envs.wrappers.vector import VectorEnv
-from evorl.evaluators.episodes import episode_keys, play_episodes
+from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, episode_keys, play_episodes
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
@@ -37,7 +37,7 @@ class Evaluator(PyTreeNode):
 
     env: VectorEnv = pytree_field(static=True)
     agent_fn: Callable | None = pytree_field(static=True, default=None)
-    max_episode_steps: int = 1000
+    max_episode_steps: int = DEFAULT_MAX_EPISODE_STEPS
     discount: float = 1.0
     action_fn: Callable | None = pytree_field(static=True, default=None)
     env_chunk: int | None = None

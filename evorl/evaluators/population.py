@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent, AgentState
 from evorl.envs.wrappers.vector import VectorEnv
-from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episodes
+from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, EpisodeOutcomes, episode_keys, play_episodes
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import flatten_leading_axes, split_leading_axis
@@ -39,7 +39,7 @@ class PopulationEvaluator(PyTreeNode):
 
     env: VectorEnv = pytree_field(static=True)
     num_episodes: int = 1
-    max_episode_steps: int = 1000
+    max_episode_steps: int = DEFAULT_MAX_EPISODE_STEPS
     discount: float = 1.0
     chunk: int | None = None
     common_random_numbers: bool = False

@@ -69,12 +69,12 @@ def zeros_where(where: jax.Array, tree: Tree) -> Tree:
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """Every leaf by its path, names joined by dots: ``agent.discount``."""
-    return {_dotted(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    return {_dotted(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def with_leaves(tree: Tree, values: Mapping[str, Any]) -> Tree:
     """The tree with other values for the leaves of these dotted paths; what the tree does not have is left out."""
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: values.get(_dotted(path), leaf), tree)
+    return jax.tree.map_with_path(lambda path, leaf: values.get(_dotted(path), leaf), tree)
 
 
 def _dotted(path: Any) -> str:

@@ -15,8 +15,8 @@ from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population import with_policy
 from evorl.metrics import WideCounter
 from evorl.policy_agent import PolicyAgent
-from evorl.types import Key, PyTreeDict, State
-from evorl.workflows.generations import Generations, played_episodes
+from evorl.types import Key, Params, PyTreeDict, State
+from evorl.workflows.generations import Generations, of_generation
 from evorl.workflows.workflow import Workflow, split_setup_keys
 
 
@@ -42,7 +42,7 @@ class EvolutionWorkflow(Generations, Workflow):
         policy = agent_state.params.policy
         state.agent_state = agent_state
         state.ec_state = self.optimizer.init(policy, optimizer_key)
-        state.best = PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=jnp.asarray(-jnp.inf, jnp.float32))
+        state.best = best_of_none(policy)
         state.timesteps = WideCounter.create()
         return state
 
@@ -80,18 +80,15 @@ class EvolutionWorkflow(Generations, Workflow):
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:
             agent_state = agent_state.replace(obs_preprocessor_state=batch.observed.added_to(statistics))
-        timesteps = batch.lengths.sum()
-        metrics = PyTreeDict(
-            timesteps=timesteps,
-            fitness=fitness.mean(),
-            fitness_std=fitness.std(),
-            fitness_max=fitness.max(),
-            best_fitness=best.fitness,
-            episodes=played_episodes(batch),
-        )
+        metrics = of_generation(batch, fitness, best.fitness)
         return metrics, state.replace(
-            agent_state=agent_state, ec_state=ec_state, best=best, timesteps=state.timesteps.add(timesteps)
+            agent_state=agent_state, ec_state=ec_state, best=best, timesteps=state.timesteps.add(metrics.timesteps)
         )
+
+
+def best_of_none(policy: Params) -> PyTreeDict:
+    """The best individual before the first generation: any policy, worse than all."""
+    return PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=jnp.asarray(-jnp.inf, jnp.float32))
 
 
 def best_so_far(optimizer: EvoOptimizer, ec_state: PyTreeDict, fitness: jax.Array, best: PyTreeDict) -> PyTreeDict:

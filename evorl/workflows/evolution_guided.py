@@ -11,25 +11,31 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent, RandomAgent
 from evorl.ec import EvoOptimizer
+from evorl.ec.fitness_shaping import comparable
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers.vector import VectorEnv
-from evorl.evaluators import PopulationEvaluator
-from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episodes, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
 from evorl.evaluators.population import acting_beside, policies_act, with_policy
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.building import inner_workflow, plain, read_workflow_config
-from evorl.workflows.evolution import best_so_far
-from evorl.workflows.generations import played_episodes
-from evorl.workflows.nested_learner import checked_learner, row_of, updates_for_steps, with_statistics_of
+from evorl.workflows.evolution import best_of_none, best_so_far
+from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
+from evorl.workflows.generations import Generations, of_generation
+from evorl.workflows.nested_learner import (
+    checked_learner,
+    require_room_for,
+    row_of,
+    updates_for_steps,
+    with_statistics_of,
+)
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
 
 
-class EvolutionGuidedWorkflow(Workflow):
+class EvolutionGuidedWorkflow(Generations, Workflow):
     """A generation in each iteration: episodes, updates of the learner, the optimizer's next generation.
 
     The learner's agent acts, its policy is what is evolved, and its replay buffer holds every step of every episode.
@@ -39,35 +45,28 @@ class EvolutionGuidedWorkflow(Workflow):
     Attributes:
         learner: the off-policy algorithm.
         optimizer: the evolutionary optimizer; its fitness is the mean return of an individual's episodes.
-        episodes_per_individual: episodes of each individual in a generation.
-        common_random_numbers: the episodes of a generation draw the same numbers for every individual.
         updates_per_generation: updates of each learner in a generation; ``None`` counts them by sampled steps.
     """
 
     learner: OffPolicyWorkflow = pytree_field(kw_only=True)
     optimizer: EvoOptimizer = pytree_field(kw_only=True)
-    episodes_per_individual: int = 1
-    common_random_numbers: bool = False
     updates_per_generation: int | None = None
 
-    foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "autoreset_mode", "discount", "num_envs")
+    foreign_keys: ClassVar[tuple[str, ...]] = (*Generations.foreign_keys, "agent", "eval_chunk")
+    min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE  # the learner's updates exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
-    sharded_axes: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
-        require_positive(self, "episodes_per_individual")
+        super().__post_init__()
+        if self.eval_chunk is not None:
+            raise ValueError(f"eval_chunk={self.eval_chunk}: all episodes are played at once here, leave it out.")
         if self.num_injected > self.optimizer.num_replaceable:
             raise ValueError(
                 f"{self.num_injected} individuals of each generation are to make room for the learner's, and "
                 f"optimizer={type(self.optimizer).__name__} lets {self.optimizer.num_replaceable} of {self.pop_size} "
                 "be replaced: choose fewer, a larger population, or genetic, open_es, vanilla_es or sep_cem."
             )
-        most_steps = self.num_rows * self.max_episode_steps
-        if self.learner.replay_capacity < most_steps:
-            raise ValueError(
-                f"learner.replay_capacity={self.learner.replay_capacity} is less than one generation may collect "
-                f"({most_steps} transitions): choose a larger one."
-            )
+        require_room_for(self.num_rows * longest_episode(self.env), self.learner)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -91,23 +90,17 @@ class EvolutionGuidedWorkflow(Workflow):
         """A row for every episode of the population, which devices share out; what has ended stands still."""
         if "optimizer" not in fields:
             raise ValueError("optimizer is missing: name the evolutionary part, for example {name: genetic}.")
-        episodes = fields.get("episodes_per_individual", cls.episodes_per_individual)
-        return fields["optimizer"].pop_size * episodes, AutoresetMode.DISABLED
+        return super().training_rows(config, fields)
 
-    @property
-    def timesteps_per_iteration(self) -> int:
-        """0: episodes differ in length."""
-        return 0
+    @classmethod
+    def individuals(cls, fields: Mapping[str, Any]) -> int:
+        """The optimizer's population."""
+        return fields["optimizer"].pop_size
 
     @property
     def pop_size(self) -> int:
         """Individuals P of a generation."""
         return self.optimizer.pop_size
-
-    @property
-    def max_episode_steps(self) -> int:
-        """An episode still running then is cut."""
-        return self.env.max_episode_steps or PopulationEvaluator.max_episode_steps
 
     @property
     def num_learners(self) -> int:
@@ -142,10 +135,6 @@ class EvolutionGuidedWorkflow(Workflow):
             Losses, which are 0 without updates, and the state.
         """
 
-    def progress(self, state: State) -> jax.Array:
-        """The share of ``total_timesteps`` that was played."""
-        return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
-
     def setup(self, key: Key) -> State:
         """Fresh learners, and the optimizer's first state around the policy of the first."""
         agent_key, optimizer_key, state = split_setup_keys(key)
@@ -159,7 +148,7 @@ class EvolutionGuidedWorkflow(Workflow):
         room = jax.tree.map(lambda x: jnp.zeros((self.num_injected, *x.shape), x.dtype), policy)
         nowhere = jnp.full(self.num_injected, self.pop_size, jnp.int32)
         state.ec_state = self.optimizer.inject(self.optimizer.init(policy, optimizer_key), room, nowhere)
-        state.best = PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=-jnp.inf)
+        state.best = best_of_none(policy)
         state.timesteps = WideCounter.create()
         return state
 
@@ -190,7 +179,7 @@ class EvolutionGuidedWorkflow(Workflow):
             self.agent.at_progress(state.agent_state, self.progress(state)),
             episode_keys(play_key, numbers),
             wanted,
-            self.max_episode_steps,
+            longest_episode(self.env),
             record=("termination",),
         )
         parts = [(slice(own), population), (slice(own, None), self.num_explorations)]
@@ -207,28 +196,20 @@ class EvolutionGuidedWorkflow(Workflow):
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Store the steps, tell the optimizer the fitness ``[P]``, and let the learner guide it."""
         key, guide_key = jax.random.split(state.key)
-        timesteps = batch.lengths.sum()
-        num_updates = self._num_updates(state.timesteps, timesteps)
         population = batch.returns.shape[0] - self.num_explorations
-        fitness = batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1)
+        fitness = comparable(batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1))
         best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
+        metrics = of_generation(batch, fitness, best.fitness)
+        num_updates = self._num_updates(state.timesteps, metrics.timesteps)
         state = self._stored(state, batch).replace(
             key=key,
             best=best,
             ec_state=self.optimizer.tell(state.ec_state, fitness),
-            timesteps=state.timesteps.add(timesteps),
+            timesteps=state.timesteps.add(metrics.timesteps),
         )
         losses, state = self.guide(state, guide_key, num_updates)
         solution = self.optimizer.solution(state.ec_state)
-        metrics = losses | PyTreeDict(
-            timesteps=timesteps,
-            updates=num_updates.astype(jnp.float32),
-            fitness=fitness.mean(),
-            fitness_std=fitness.std(),
-            fitness_max=fitness.max(),
-            best_fitness=best.fitness,
-            episodes=played_episodes(batch),
-        )
+        metrics |= losses | PyTreeDict(updates=num_updates.astype(jnp.float32))
         if self.num_explorations:
             metrics.exploration_return = batch.returns[population:].mean()
         return metrics, state.replace(agent_state=with_policy(row_of(state.learners.agent_state), solution))

@@ -13,9 +13,9 @@ from evorl.agent import Agent
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import PopulationEvaluator
-from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode
 from evorl.metrics import EpisodeStatistics
-from evorl.types import PyTreeNode, State, pytree_field
+from evorl.types import PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.settings import require_positive
 
 
@@ -79,18 +79,35 @@ class Generations(PyTreeNode):
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)
 
     def evaluator(self, **options: Any) -> PopulationEvaluator:
-        """How a generation is evaluated; ``options`` are further fields of the evaluator."""
-        chunk = self.eval_chunk
-        if chunk is None and self.env_chunk is not None:
-            chunk = max(1, self.env_chunk // self.episodes_per_individual)
-        return PopulationEvaluator(
-            env=self.env,
-            num_episodes=self.episodes_per_individual,
-            max_episode_steps=self.env.max_episode_steps or PopulationEvaluator.max_episode_steps,
-            chunk=chunk,
-            common_random_numbers=self.common_random_numbers,
+        """How a generation is evaluated; ``options`` are fields of the evaluator that are to be others."""
+        settings = {
+            "env": self.env,
+            "num_episodes": self.episodes_per_individual,
+            "common_random_numbers": self.common_random_numbers,
+            "chunk": self.eval_chunk,
             **options,
-        )
+        }
+        if settings["chunk"] is None and self.env_chunk is not None:
+            settings["chunk"] = max(1, self.env_chunk // settings["num_episodes"])
+        return PopulationEvaluator(max_episode_steps=longest_episode(settings["env"]), **settings)
+
+
+def of_generation(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitness: jax.Array) -> PyTreeDict:
+    """Metrics of a generation.
+
+    Args:
+        outcomes: of its episodes.
+        fitness: of its individuals, ``[P]``.
+        best_fitness: the best one of this generation and those before.
+    """
+    return PyTreeDict(
+        timesteps=outcomes.lengths.sum(),
+        fitness=jnp.nanmean(fitness),
+        fitness_std=jnp.nanstd(fitness),
+        fitness_max=jnp.nanmax(fitness),
+        best_fitness=best_fitness,
+        episodes=played_episodes(outcomes),
+    )
 
 
 def played_episodes(outcomes: EpisodeOutcomes) -> EpisodeStatistics:

@@ -116,7 +116,8 @@ def run_learning(
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
     done = 0 if state is None else int(state.iterations)
-    run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {}, done)
+    counted = 0 if state is None or workflow.timesteps_per_iteration else state.timesteps.total()
+    run = LearningRun(workflow, recorder or NoRecorder(), checkpointer, progress or {}, done, counted)
     return run.train(state, key, should_stop or (lambda: False))
 
 
@@ -130,6 +131,7 @@ class LearningRun:
         checkpointer: Checkpointer | None,
         progress: Mapping[str, Any],
         iterations: int,
+        counted: int,
     ) -> None:
         self.workflow = workflow
         self.recorder = recorder
@@ -137,7 +139,7 @@ class LearningRun:
         self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.iterations = iterations
-        self.counted = int(progress.get("counted", 0))  # over all seeds
+        self.counted = counted  # environment steps over all seeds, where iterations differ in them
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
@@ -326,7 +328,6 @@ class LearningRun:
         progress = {
             "iterations": self.iterations,
             "timesteps": self.timesteps,
-            "counted": self.counted,
             "best_score": self.best_score,
             "means": self.means.to_json(),
         }

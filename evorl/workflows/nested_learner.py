@@ -48,6 +48,15 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
     return learner
 
 
+def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
+    """Raises ``ValueError`` unless the learner's replay buffer holds all that a generation may collect."""
+    if learner.replay_capacity < num_transitions:
+        raise ValueError(
+            f"learner.replay_capacity={learner.replay_capacity} is less than one generation may collect "
+            f"({num_transitions} transitions): choose a larger one."
+        )
+
+
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
     """How many updates ``timesteps`` more environment steps call for, int32: as many as the learner makes alone.
 
@@ -76,18 +85,23 @@ def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Arr
     return agent_states.replace(obs_preprocessor_state=new)
 
 
-def row_of(tree: Tree, i: int | slice = 0) -> Tree:
+def row_of(tree: Tree, i: int | slice | jax.Array = 0) -> Tree:
     """One row of leaves ``[K, ...]``, or some."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def in_blocks(num_updates: jax.Array, one_block: Callable[[jax.Array, jax.Array, Tree], Tree], carry: Tree) -> Tree:
-    """``one_block(i, updates, carry)`` until there were ``num_updates``, at most ``UPDATES_AT_ONCE`` in each block."""
+def in_blocks(
+    num_updates: jax.Array | int,
+    one_block: Callable[[jax.Array, jax.Array, Tree], Tree],
+    carry: Tree,
+    at_once: int = UPDATES_AT_ONCE,
+) -> Tree:
+    """``one_block(i, updates, carry)`` until there were ``num_updates``, at most ``at_once`` in each block."""
 
     def body(i: jax.Array, carry: Tree) -> Tree:
-        return one_block(i, jnp.minimum(num_updates - i * UPDATES_AT_ONCE, UPDATES_AT_ONCE), carry)
+        return one_block(i, jnp.minimum(num_updates - i * at_once, at_once), carry)
 
-    return jax.lax.fori_loop(0, -(-num_updates // UPDATES_AT_ONCE), body, carry)
+    return jax.lax.fori_loop(0, -(-num_updates // at_once), body, carry)
 
 
 def learn_in_blocks(

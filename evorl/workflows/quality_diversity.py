@@ -19,7 +19,7 @@ from evorl.evaluators.population import with_policy
 from evorl.metrics import WideCounter
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.charts import Chart, Panel
-from evorl.workflows.generations import Generations, played_episodes
+from evorl.workflows.generations import Generations, of_generation
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
 
@@ -100,21 +100,15 @@ class QualityDiversityWorkflow(Generations, Workflow):
         fitness = batch.returns.mean(axis=1)
         archive_state = self.archive.add(state.archive_state, state.population, fitness, self.described(batch))
         best, best_fitness = self.archive.best(archive_state)
-        timesteps = batch.lengths.sum()
-        metrics = PyTreeDict(
-            timesteps=timesteps,
-            fitness=jnp.nanmean(fitness),
-            fitness_max=jnp.nanmax(fitness),
-            best_fitness=best_fitness,
+        metrics = of_generation(batch, fitness, best_fitness) | PyTreeDict(
             qd_score=self.archive.qd_score(archive_state, self.fitness_offset),
             coverage=self.archive.coverage(archive_state),
-            episodes=played_episodes(batch),
         )
         state = state.replace(
             key=key,
             archive_state=archive_state,
             agent_state=with_policy(state.agent_state, best),
-            timesteps=state.timesteps.add(timesteps),
+            timesteps=state.timesteps.add(metrics.timesteps),
         )
         return metrics, state.replace(population=self.offspring(state, breeding_key))
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from evorl.ops.trees import named_leaves
 from evorl.suggestions import no_such
@@ -67,9 +66,9 @@ class SearchSpace(PyTreeNode):
         low, high, logarithmic = zip(*searched.values(), strict=True)
         return cls(
             paths=tuple(searched),
-            low=np.asarray(low, np.float32),  # pyright: ignore[reportArgumentType]
-            high=np.asarray(high, np.float32),  # pyright: ignore[reportArgumentType]
-            logarithmic=np.asarray(logarithmic),  # pyright: ignore[reportArgumentType]
+            low=jnp.asarray(low, jnp.float32),
+            high=jnp.asarray(high, jnp.float32),
+            logarithmic=jnp.asarray(logarithmic),
         )
 
     def named(self, points: jax.Array) -> dict[str, jax.Array]:

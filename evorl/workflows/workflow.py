@@ -15,6 +15,7 @@ from evorl.agent import Agent
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import Evaluator
+from evorl.evaluators.episodes import longest_episode
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
@@ -110,9 +111,9 @@ class Workflow(PyTreeNode):
     def timesteps_per_iteration(self) -> int:
         """Environment steps that one step of the workflow takes, over all devices, for each seed.
 
-        0 where they differ from step to step. Then ``timesteps`` among the metrics says how many they were, the
-        training ends with the first row of metrics that has ``total_timesteps``, and intervals are numbers of
-        iterations.
+        0 where they differ from step to step. Then ``timesteps`` among the metrics says how many they were, a counter
+        of this name in the state adds them up, the training ends with the first row of metrics that has
+        ``total_timesteps``, and intervals are numbers of iterations.
         """
 
     @abstractmethod
@@ -145,7 +146,7 @@ class Workflow(PyTreeNode):
         evaluator = Evaluator(
             env=self.eval_env,
             agent_fn=self.agent.evaluate_actions,
-            max_episode_steps=self.eval_env.max_episode_steps or Evaluator.max_episode_steps,
+            max_episode_steps=longest_episode(self.eval_env),
             env_chunk=self.env_chunk,
         )
         key = jax.random.fold_in(state.eval_key, state.iterations.low)

@@ -148,9 +148,9 @@ def test_walks_are_found_by_gradients_too() -> None:
         ({"gradient_share": 1.5}, r"gradient_share must be a number in \(0, 1\]"),
         (
             _with_learner(replay_capacity=79),
-            r"replay_capacity=79 is less than a generation may have \(80 transitions\)",
+            r"replay_capacity=79 is less than one generation may collect \(80 transitions\)",
         ),
-        (_with_learner(num_envs=2), "with num_envs=1"),
+        (_with_learner(num_envs=2), "Set learner.num_envs=1"),
         (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "Unknown config key|off-policy workflow"),
         (_with_learner(workflow="evorl.algorithms.td3.Nothing"), "learner.workflow='evorl.algorithms.td3.Nothing'"),
         (_with_learner(env={"name": "Pendulum-v1"}), "learner.env is that of the whole run"),

@@ -104,5 +104,5 @@ def test_how_many_may_be_replaced(name: str, expected: int) -> None:
 @pytest.mark.parametrize("optimizer", [ARS(pop_size=P), CMAES(pop_size=P)], ids=lambda x: type(x).__name__)
 def test_who_takes_none_says_so(optimizer: EvoOptimizer) -> None:
     assert optimizer.num_replaceable == 0
-    with pytest.raises(NotImplementedError, match=f"{type(optimizer).__name__} takes no solutions from outside"):
+    with pytest.raises(ValueError, match=f"{type(optimizer).__name__} takes no solutions from outside"):
         optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)

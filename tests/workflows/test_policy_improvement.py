@@ -14,7 +14,7 @@ from evorl.agent import AgentState
 from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
-from evorl.types import Params
+from evorl.types import Key, Params
 from evorl.workflows import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
 from tests.small_workflows import assert_close, assert_identical, moved_apart, small
@@ -35,7 +35,22 @@ def _learner(algorithm: str) -> tuple[OffPolicyWorkflow, AgentState, Params, Sam
 
 def _improved(algorithm: str, policies: Params, num_updates: int = NUM_UPDATES) -> Params:
     workflow, agent_state, _, batches = _learner(algorithm)
-    return jax.jit(improved_policies)(workflow, agent_state, policies, batches[:num_updates], KEY, OPTIMIZER)
+    return jax.jit(_improve)(workflow, agent_state, policies, batches, num_updates)
+
+
+def _improve(
+    workflow: OffPolicyWorkflow,
+    agent_state: AgentState,
+    policies: Params,
+    batches: SampleBatch,
+    num_updates: jax.Array | int = NUM_UPDATES,
+) -> Params:
+    """By known batches, which are drawn in whatever order they are wanted."""
+
+    def draw(key: Key, num: int) -> SampleBatch:
+        return batches[jnp.arange(num) % NUM_UPDATES]
+
+    return improved_policies(workflow, agent_state, policies, draw, num_updates, KEY, OPTIMIZER)[0]
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "sac"])
@@ -75,8 +90,8 @@ def test_devices_share_the_policies_out(algorithm: str, devices: int) -> None:
         (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
     )
     everywhere = PartitionSpec()
-    on_mesh = jax.shard_map(improved_policies, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    improved = jax.jit(on_mesh)(workflow, agent_state, policies, batches, KEY, OPTIMIZER)
+    on_mesh = jax.shard_map(_improve, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    improved = jax.jit(on_mesh)(workflow, agent_state, policies, batches)
     assert_close(improved, _improved(algorithm, policies), 1e-5)
 
 

@@ -126,16 +126,17 @@ class CovarianceAdaptation(EvoOptimizer):
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
-        mean, _ = ravel_pytree(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution))
+        mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
+        n = sum(x.size for x in jax.tree.leaves(mean))
         state = PyTreeDict(
-            mean=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution),
+            mean=mean,
             key=key,
             generation=jnp.zeros((), jnp.int32),
             sigma=jnp.asarray(self.initial_std, jnp.float32),
-            sigma_path=jnp.zeros(mean.shape),
-            covariance_path=jnp.zeros(mean.shape),
+            sigma_path=jnp.zeros(n),
+            covariance_path=jnp.zeros(n),
         )
-        return state | self.initial_covariance(mean.shape[0])
+        return state | self.initial_covariance(n)
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         """See ``EvoOptimizer.ask``."""

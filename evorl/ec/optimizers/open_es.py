@@ -7,6 +7,7 @@ problem; an ordinary gradient optimizer follows it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import chex
 import jax
@@ -62,4 +63,6 @@ class OpenES(GaussianStrategy):
         return state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1)
 
     def _optimizer(self, learning_rate: jax.Array | float) -> Optimizer:
-        return Optimizer(name=self.optimizer_name, learning_rate=learning_rate, weight_decay=self.weight_decay)  # pyright: ignore[reportArgumentType]
+        # The rate may be traced, and the name be any string: Optimizer answers a wrong one in words.
+        settings: dict[str, Any] = {"name": self.optimizer_name, "learning_rate": learning_rate}
+        return Optimizer(weight_decay=self.weight_decay, **settings)
