@@ -18,7 +18,7 @@ from evorl.ec.optimizers import NSGA2
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.policy_agent import PolicyAgent
 from evorl.types import PyTreeDict, State
-from evorl.workflows.charts import Chart, Panel
+from evorl.workflows.charts import Chart, Panel, for_each_seed
 from evorl.workflows.evolution import EvolutionWorkflow
 
 RETURN = "return"  # the objective's name
@@ -82,9 +82,7 @@ class NSGA2Workflow(EvolutionWorkflow):
     def charts(self, state: State) -> Mapping[str, Chart]:
         """``pareto_front``: the objectives of the parents, those on the front marked; for each seed."""
         objectives = jax.device_get(state.ec_state.objectives)
-        if self.execution.num_seeds is None:
-            return {"pareto_front": self._chart(objectives)}
-        return {f"pareto_front_seed_{i}": self._chart(rows) for i, rows in enumerate(objectives)}
+        return for_each_seed("pareto_front", self.execution.num_seeds, lambda i: self._chart(objectives[i]))
 
     def _chart(self, objectives: np.ndarray) -> Chart:
         order = np.argsort(objectives[:, 0], kind="stable")

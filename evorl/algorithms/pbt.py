@@ -16,13 +16,14 @@ import jax.numpy as jnp
 
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
+from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
 from evorl.ops.trees import with_leaves
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
 from evorl.workflows.building import RUN_KEYS, fields_from_config, inner_workflow, plain
-from evorl.workflows.charts import Chart
+from evorl.workflows.charts import Chart, for_each_seed
 from evorl.workflows.execution_plan import plan_execution
 from evorl.workflows.population_history import PopulationHistory
 from evorl.workflows.population_training import (
@@ -103,15 +104,11 @@ class PBTWorkflow(Workflow):
         own -= {*_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: config[name] for name in own if name in config}, "")
         members = inner_workflow(config, "inner", _SHARED, ("devices", "num_seeds"))
-        execution, _ = plan_execution(
-            members.env,
-            config.get("devices", 1),
-            positive(config.get("num_seeds", 1), "num_seeds"),
-            members.env_chunk,
-            num_members=settings.get("num_members", cls.num_members),
-        )
+        num_members = settings.get("num_members", cls.num_members)
+        num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
+        execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=num_members)
         if settings.get("shared_replay"):
-            members = with_shared_replay(members, settings.get("num_members", cls.num_members))
+            members = with_shared_replay(members, num_members)
         of_members = {name: getattr(members, name) for name in ("agent", "eval_env", *_SHARED)}
         space = SearchSpace.from_config(config.get("search_space"), members, _OF_THE_RUN)
         return cls(inner=members, search_space=space, execution=execution, **of_members, **settings)
@@ -125,6 +122,11 @@ class PBTWorkflow(Workflow):
     def timesteps_per_iteration(self) -> int:
         """Environment steps of a generation, over all members; 0 where they differ."""
         return self.num_members * self.iterations_per_generation * self.inner.timesteps_per_iteration
+
+    @property
+    def most_timesteps_per_iteration(self) -> int:
+        """All of them at their longest."""
+        return self.num_members * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - read only
@@ -141,12 +143,11 @@ class PBTWorkflow(Workflow):
         """Members with keys and hyper-parameters of their own."""
         key, eval_key, space_key, members_key = jax.random.split(key, 4)
         hyper_parameters = self.search_space.sample(space_key, self.num_members)
-        rows = collectives.local_indices(self.num_members, collectives.MEMBER_AXIS)
+        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
         member_keys = jax.random.split(members_key, self.num_members)[rows]
         members = jax.vmap(lambda values, key: self.member(values).setup(key))(hyper_parameters[rows], member_keys)
         shared = {"replay_state": members.pop("replay_state")} if self.shared_replay else {}
         shared, counter = jax.tree.map(lambda x: x[0], (State(shared), members.pop("iterations")))
-        velocities = {"velocities": jnp.zeros_like(hyper_parameters)} if self.explore == "cso" else {}
         return State(
             members=members,
             shared=shared,
@@ -158,7 +159,7 @@ class PBTWorkflow(Workflow):
             eval_key=eval_key,
             iterations=counter,
             timesteps=WideCounter.create(),
-            **velocities,
+            velocities=jnp.zeros_like(hyper_parameters),
         )
 
     def collect(self, state: State) -> tuple[SampleBatch, State]:
@@ -169,7 +170,7 @@ class PBTWorkflow(Workflow):
             ``healthy``: a member with a metric that is not finite has the score of minus infinity. NaN is the score
             of a member that has ended no episode yet.
         """
-        rows = collectives.local_indices(self.num_members, collectives.MEMBER_AXIS)
+        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
         members = state.members | state.shared
         members |= {"iterations": state.member_iterations, "hyper_parameters": state.hyper_parameters[rows]}
         num_iterations = self.iterations_per_generation
@@ -184,7 +185,7 @@ class PBTWorkflow(Workflow):
         counter, _ = members.pop("iterations"), members.pop("hyper_parameters")
         shared = State({name: members.pop(name) for name in state.shared})
         state = state.replace(members=members, shared=shared, member_iterations=counter)
-        return collectives.gather_rows(batch, mesh_axis=collectives.MEMBER_AXIS), state
+        return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state
 
     def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
         own = {"hyper_parameters": state.pop("hyper_parameters")}
@@ -197,8 +198,8 @@ class PBTWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Replace the worst by clones of the best, and let these explore."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
-        scores, own = batch.rewards, jnp.arange(self.num_members)
-        parents = own
+        scores = batch.rewards
+        parents = own = jnp.arange(self.num_members)
         if self.exploit and self.explore == "cso":
             parents = pair_parents(exploit_key, scores)
         elif self.exploit:
@@ -237,14 +238,11 @@ class PBTWorkflow(Workflow):
         """The evaluation of the member with the best score, by other episodes than those it was chosen by."""
         best = best_member(state.scores)
         read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
-        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=collectives.MEMBER_AXIS))
+        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
         own |= {"eval_key": state.eval_key, "iterations": state.member_iterations}
         return self._evaluation_of_member(own | {"hyper_parameters": state.hyper_parameters[best]})
 
     def charts(self, state: State) -> Mapping[str, Chart]:
         """``schedule``: the hyper-parameters of all members, and the line that led to the best; for each seed."""
-        size = (int(state.iterations), self.timesteps_per_iteration)
-        names = {"schedule": ...}  # one seed has no axis for it
-        if self.execution.num_seeds is not None:
-            names = {f"schedule_seed_{i}": i for i in range(self.execution.num_seeds)}
-        return {name: state.history[i].chart(*size, self.search_space) for name, i in names.items()}
+        size = (int(state.iterations), self.timesteps_per_iteration, self.search_space)
+        return for_each_seed("schedule", self.execution.num_seeds, lambda i: state.history[i].chart(*size))

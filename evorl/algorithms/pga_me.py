@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
@@ -56,8 +56,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
                 "the learner's own policy is one: raise either."
             )
-        num_episodes = self.pop_size * self.episodes_per_individual
-        require_room_for(num_episodes * longest_episode(self.env), self.learner)
+        require_room_for(self.most_timesteps_per_iteration, self.learner)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -52,3 +53,10 @@ class Chart:
             for name in filter(None, (panel.x, panel.y, panel.marked, panel.colour)):
                 if name not in self.columns:
                     raise ValueError(no_such("column", name, self.columns))
+
+
+def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Chart]) -> dict[str, Chart]:
+    """Charts ``name_seed_i``, made by ``chart_of(i)``; without an axis of seeds ``name``, made by ``chart_of(...)``."""
+    if num_seeds is None:
+        return {name: chart_of(...)}
+    return {f"{name}_seed_{i}": chart_of(i) for i in range(num_seeds)}

@@ -35,6 +35,11 @@ class EvolutionWorkflow(Generations, Workflow):
         """The optimizer's population."""
         return fields["optimizer"].pop_size
 
+    @property
+    def num_rows(self) -> int:
+        """Episodes of a generation."""
+        return self.optimizer.pop_size * self.episodes_per_individual
+
     def setup(self, key: Key) -> State:
         """A fresh policy, and the optimizer's first state around it."""
         agent_key, optimizer_key, state = split_setup_keys(key)

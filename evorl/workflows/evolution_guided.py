@@ -66,7 +66,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
                 f"optimizer={type(self.optimizer).__name__} lets {self.optimizer.num_replaceable} of {self.pop_size} "
                 "be replaced: choose fewer, a larger population, or genetic, open_es, vanilla_es or sep_cem."
             )
-        require_room_for(self.num_rows * longest_episode(self.env), self.learner)
+        require_room_for(self.most_timesteps_per_iteration, self.learner)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:

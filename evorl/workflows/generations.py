@@ -74,6 +74,16 @@ class Generations(PyTreeNode):
         """0: episodes differ in length."""
         return 0
 
+    @property
+    @abstractmethod
+    def num_rows(self) -> int:
+        """Episodes of a generation."""
+
+    @property
+    def most_timesteps_per_iteration(self) -> int:
+        """All episodes at their longest."""
+        return self.num_rows * longest_episode(self.env)
+
     def progress(self, state: State) -> jax.Array:
         """The share of ``total_timesteps`` that was played."""
         return jnp.minimum(state.timesteps.as_float() / self.total_timesteps, 1.0)

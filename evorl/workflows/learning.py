@@ -7,10 +7,10 @@ timed reaches them. So what is recorded does not depend on the machine's speed o
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -143,11 +143,9 @@ class LearningRun:
         self.best_score = float(progress.get("best_score", -math.inf))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: Row = {}
-        self.chunks: deque[tuple[int, PyTreeDict]] = deque()  # dispatched, not counted yet
-        self.waited_since = 0.0
         self.seconds_per_iteration = math.inf
-        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps that each seed took in it
-        self.chunk_steps = 0.0
+        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
+        self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
@@ -172,11 +170,6 @@ class LearningRun:
         """Environment steps taken so far, for each seed."""
         return self.iterations * self.steps if self.steps else round(self.counted / self.num_seeds)
 
-    @property
-    def dispatched(self) -> int:
-        """Iterations done or handed to the device."""
-        return self.iterations + sum(num_iterations for num_iterations, _ in self.chunks)
-
     def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
         """Run the loop; returns the last state."""
         execution = self.workflow.execution
@@ -196,13 +189,11 @@ class LearningRun:
         if state is None:
             state = self._fresh_start(key)
         stopping = False
-        while self.chunks or (self.iterations < self.last_iteration and not stopping):
-            while not stopping and self._may_dispatch():
-                state = self._dispatch(state)
-            self._count_chunk()
+        while self.iterations < self.last_iteration and not stopping:
+            state = self._run_chunk(state)
             self._end_if_counted()
             self._between_chunks(state)
-            stopping = stopping or should_stop()
+            stopping = should_stop()
         if self.iterations < self.last_iteration:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
         if self.saved_at != self.iterations:
@@ -226,80 +217,65 @@ class LearningRun:
         self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
-    def _may_dispatch(self) -> bool:
-        """Whether to call the program now: if it is idle; and, where a short chunk runs, once more behind it.
-
-        So rows of fast trainings are written while the next iterations run. What needs the state of that boundary, an
-        evaluation or a checkpoint, is waited for. Programs over several devices take their turns: each blocks threads
-        that the other one may need.
-        """
-        if not self.chunks:
-            return True
-        return (
-            len(self.chunks) == 1
-            and self.dispatched < self.last_iteration
-            and self._is_due(self.log_every, self.dispatched)
-            and not self._is_due(self.eval_every, self.dispatched)
-            and not self._is_due(self.save_every, self.dispatched)
-            and self.chunks[0][0] * self.seconds_per_iteration < SECONDS_PER_CHUNK
-            and self.workflow.execution.num_devices == 1
-            and self.steps > 0  # where they are counted, only a row knows whether it is the last one
-        )
-
-    def _dispatch(self, state: State) -> State:
+    def _run_chunk(self, state: State) -> State:
         """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
         first = self.seconds_per_iteration == math.inf
         wanted = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(wanted, 1, min(self._until_due(), programs.MAX_FOLD)))
-        if not self.chunks:
-            self.waited_since = time.perf_counter()
+        started = time.perf_counter()
         clock = CompileClock()
         metrics, state = programs.iterate_program(self.workflow, state, num_iterations)
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
-            self.waited_since = time.perf_counter() - clock.seconds_of_the_rest
-        self.chunks.append((num_iterations, metrics))
+            started = time.perf_counter() - clock.seconds_of_the_rest
+        metrics = jax.device_get(metrics)
+        self.chunk_seconds = max(time.perf_counter() - started, 1e-6)
+        self.seconds_per_iteration = self.chunk_seconds / num_iterations
+        self._count(jax.tree.map(lambda x: x[:num_iterations], metrics), num_iterations)
         return state
 
-    def _count_chunk(self) -> None:
-        """Wait for the oldest chunk, and count its metrics."""
-        num_iterations, metrics = self.chunks.popleft()
-        metrics = jax.device_get(metrics)
-        now = time.perf_counter()
-        self.chunk_seconds = max(now - self.waited_since, 1e-6)
-        self.seconds_per_iteration = self.chunk_seconds / num_iterations
-        self.waited_since = now
-        self.iterations += num_iterations
-        rows = jax.tree.map(lambda x: x[:num_iterations], metrics)
-        self._refuse_divergence(rows)
-        self.chunk_steps = self.steps * num_iterations
-        if not self.steps:
-            counted = int(np.sum(rows.pop("timesteps"), dtype=np.int64))
-            self.chunk_steps = counted / self.num_seeds
-            self.counted += counted
-        self.means.add(rows)
+    def _count(self, metrics: PyTreeDict, num_iterations: int) -> None:
+        """Count the iterations of a chunk, and write the rows that fall inside of it."""
+        if self.steps:
+            steps = np.full(num_iterations, self.steps * self.num_seeds)
+        else:
+            steps = np.asarray(metrics.pop("timesteps"), np.int64).reshape(num_iterations, -1).sum(axis=1)
+        self.chunk_steps = int(steps.sum())
+        first_row = self.log_every - self.iterations % self.log_every
+        ends = [*range(first_row, num_iterations, self.log_every), num_iterations]
+        for start, end in itertools.pairwise([0, *ends]):
+            self.iterations += end - start
+            self.counted += int(steps[start:end].sum())
+            rows = jax.tree.map(lambda x, part=slice(start, end): x[part], metrics)
+            self._refuse_divergence(rows)
+            self.means.add(rows)
+            if end < num_iterations:
+                self._write_row({})
         self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
 
     @property
     def steps_per_second(self) -> float:
         """Environment steps per second of the last chunk, over all seeds."""
-        return self.chunk_steps * self.num_seeds / self.chunk_seconds
+        return self.chunk_steps / self.chunk_seconds
 
     def _until_due(self) -> int:
-        """Iterations until the next row, evaluation, checkpoint or the end."""
-        left = [self.last_iteration - self.dispatched]
-        for every in (self.log_every, self.eval_every, self.save_every):
+        """Iterations until the next evaluation, checkpoint or the end."""
+        left = [self.last_iteration - self.iterations]
+        for every in (self.eval_every, self.save_every):
             if every:
-                left.append(every - self.dispatched % every)
+                left.append(every - self.iterations % every)
+        if not self.steps:  # the end is one of the rows, of which some cannot be it yet
+            steps_to_go = (int(self.workflow.total_timesteps) - 1) * self.num_seeds - self.counted
+            before_the_end = steps_to_go // (self.workflow.most_timesteps_per_iteration * self.num_seeds)
+            left.append(max(before_the_end, self.log_every - self.iterations % self.log_every))
         return min(left)
 
-    def _is_due(self, every: int | None, iterations: int | None = None) -> bool:
-        iterations = self.iterations if iterations is None else iterations
-        return bool(every) and (iterations % every == 0 or iterations == self.last_iteration)
+    def _is_due(self, every: int | None) -> bool:
+        return bool(every) and (self.iterations % every == 0 or self.iterations == self.last_iteration)
 
     def _between_chunks(self, state: State) -> None:
-        """What is due at this iteration; ``state`` is a later one if neither an evaluation nor a checkpoint is."""
+        """What is due at this iteration, of which ``state`` is."""
         score = None
         evaluated: Row = {}
         if self._is_due(self.eval_every):
@@ -308,18 +284,21 @@ class LearningRun:
             evaluated["time/evaluation_seconds"] = clock.seconds
             score = float(evaluated["eval/episode_return"])
         if evaluated or self._is_due(self.log_every):
-            row: Row = {"iterations": self.iterations, "timesteps": self.timesteps}
-            row |= self.means.take() | evaluated
-            row["time/steps_per_second"] = self.steps_per_second
-            row["time/clock"] = time.time()
-            self.latest |= row
-            self.recorder.write(row)
+            self._write_row(evaluated)
             self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
         if score is not None and score > self.best_score:
             self.best_score = score
             self._save(state, score)
         elif self._is_due(self.save_every):
             self._save(state, score)
+
+    def _write_row(self, evaluated: Row) -> None:
+        row: Row = {"iterations": self.iterations, "timesteps": self.timesteps}
+        row |= self.means.take() | evaluated
+        row["time/steps_per_second"] = self.steps_per_second
+        row["time/clock"] = time.time()
+        self.latest |= row
+        self.recorder.write(row)
 
     def _save(self, state: State, score: float | None) -> None:
         if self.checkpointer is None:

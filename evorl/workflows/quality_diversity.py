@@ -18,7 +18,7 @@ from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population import with_policy
 from evorl.metrics import WideCounter
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.charts import Chart, Panel
+from evorl.workflows.charts import Chart, Panel, for_each_seed
 from evorl.workflows.generations import Generations, of_generation
 from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, split_setup_keys
@@ -58,6 +58,11 @@ class QualityDiversityWorkflow(Generations, Workflow):
     def individuals(cls, fields: Mapping[str, Any]) -> int:
         """``pop_size``."""
         return fields.get("pop_size", cls.pop_size)
+
+    @property
+    def num_rows(self) -> int:
+        """Episodes of a generation."""
+        return self.pop_size * self.episodes_per_individual
 
     @abstractmethod
     def offspring(self, state: State, key: Key) -> Params:
@@ -130,13 +135,10 @@ class QualityDiversityWorkflow(Generations, Workflow):
 
     def charts(self, state: State) -> Mapping[str, Chart]:
         """``archive``: every elite's cell, fitness and descriptor; for each seed."""
-        states = {"archive": state.archive_state}
-        if self.execution.num_seeds is not None:
-            states = {
-                f"archive_seed_{i}": jax.tree.map(lambda x, i=i: x[i], state.archive_state)
-                for i in range(self.execution.num_seeds)
-            }
-        return {name: self._chart(archive_state) for name, archive_state in states.items()}
+        archive_state = state.archive_state
+        return for_each_seed(
+            "archive", self.execution.num_seeds, lambda i: self._chart(jax.tree.map(lambda x: x[i], archive_state))
+        )
 
     def _chart(self, archive_state: ArchiveState) -> Chart:
         """Where the elites are: one descriptor against the next, coloured by fitness; a single one against fitness."""

@@ -116,6 +116,11 @@ class Workflow(PyTreeNode):
         ``total_timesteps``, and intervals are numbers of iterations.
         """
 
+    @property
+    def most_timesteps_per_iteration(self) -> int:
+        """What ``timesteps_per_iteration`` is at most, where it differs."""
+        return self.timesteps_per_iteration
+
     @abstractmethod
     def setup(self, key: Key) -> State:
         """The first state of one seed; pure. Everything that a step changes is in it."""
