@@ -140,12 +140,7 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
     assert "train/timesteps" not in recorder.rows[0]
     assert recorder.rows[0]["train/episodes"] == 2 * 2 * POP_SIZE * num_seeds
     # Taken up again, it is over.
-    progress = {"iterations": 4, "timesteps": 4 * GENERATION_STEPS, "counted": 4 * GENERATION_STEPS * num_seeds}
-    again = workflow.learn(
-        workflow.init(0).replace(iterations=jnp.full(np.shape(workflow.init(0).iterations), 4, jnp.int32)),
-        recorder=recorder,
-        progress=progress,
-    )
+    again = workflow.learn(state, recorder=recorder)
     assert int(again.iterations) == 4
     assert len(recorder.rows) == 2
 

@@ -72,11 +72,15 @@ def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
     assert notes.signs == 0
 
 
-@pytest.mark.parametrize(("checkpoint_interval", "ahead"), [(0, True), (64, False)])
-def test_the_next_iterations_run_while_rows_are_written(
-    checkpoint_interval: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("checkpoint_interval", "calls", "saved"),
+    [(0, [0, 1], [6]), (128, [0, 1, 2, 4], [2, 4, 6])],
+    ids=["rows only", "checkpoints"],
+)
+def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
+    checkpoint_interval: int, calls: list[int], saved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But what a checkpoint saves is the state of its row."""
+    """The first chunk is one iteration, by which the length of the others is chosen."""
     workflow = small(
         "ppo", total_timesteps=6 * 64, log_interval=64, eval_interval=0, checkpoint_interval=checkpoint_interval
     )
@@ -91,9 +95,10 @@ def test_the_next_iterations_run_while_rows_are_written(
     monkeypatch.setattr(execution, "iterate_program", noted)
     monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 1e9)
     workflow.learn(state, recorder=notes, checkpointer=shelf)
-    assert rows_at_calls == ([0, 1, 1, 2, 3, 4] if ahead else [0, 1, 2, 3, 4, 5])
+    assert rows_at_calls == calls
     assert [row["iterations"] for row in notes.rows] == [1, 2, 3, 4, 5, 6]
-    assert shelf.saved == ([(6, 6)] if ahead else [(i, i) for i in range(1, 7)])
+    assert [row["timesteps"] for row in notes.rows] == [64 * i for i in range(1, 7)]
+    assert shelf.saved == [(i, i) for i in saved]
 
 
 def test_schedules_end_with_the_training() -> None:
