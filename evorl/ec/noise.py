@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from evorl.ops import collectives
 from evorl.types import Key, Params
 
-BLOCK_NUMBERS = 1 << 22  # so many random numbers at most are held while weighted sums are made
+BLOCK_NUMBERS = 1 << 19  # so many random numbers at most are held while weighted sums are made
 
 
 def noise_rows(key: Key, like: Params, first: jax.Array | int, count: int) -> Params:

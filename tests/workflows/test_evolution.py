@@ -163,3 +163,16 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _evolution(**changes)
+
+
+def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
+    """4096 policies of 256-256: all of their parameters would be 1.1 GB."""
+    workflow = _evolution(
+        optimizer={"name": "open_es", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
+    )
+    state = jax.eval_shape(workflow.init, jax.random.key(0))
+    compiled = execution.iterate_program.lower(workflow, state, 1).compile()
+    of_one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.agent_state.params.policy))
+    memory = compiled.memory_analysis()
+    assert memory.temp_size_in_bytes < 2.5 * 16 * of_one
+    assert memory.output_size_in_bytes < 10 * of_one  # the optimizer's state, and metrics of many iterations
