@@ -12,9 +12,10 @@ from evorl.agent import Agent, AgentState, observation_ndim, preprocess
 from evorl.envs.env import Env
 from evorl.envs.space import Box, Discrete, Space
 from evorl.networks import PolicyNetwork, apply_network, build_torso, select_observation
+from evorl.networks.virtual_batch import virtually_normalized
 from evorl.ops.normalization import init_statistics
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, PolicyExtras, PyTreeDict, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 
 
 class PolicyAgent(Agent):
@@ -78,3 +79,11 @@ class PolicyAgent(Agent):
     ) -> tuple[Action, PolicyExtras]:
         """The policy's actions."""
         return self.compute_actions(agent_state, sample_batch, key)
+
+    def normalized_policy(self, agent_state: AgentState, policy: Params, reference: Observation) -> Params:
+        """The parameters by which a policy acts with hidden layers normalised over reference observations ``[N, ...]``.
+
+        See ``evorl.networks.virtual_batch``; observations are preprocessed as those that are acted on.
+        """
+        obs = preprocess(agent_state, reference, self.policy_obs_key)
+        return virtually_normalized(self.policy_network, policy, obs)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from evorl.agent import AgentState
 from evorl.ec import EvoOptimizer
 from evorl.ec.fitness_shaping import comparable
 from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population import with_policy
+from evorl.evaluators.reference_batch import reference_observations
 from evorl.metrics import WideCounter
+from evorl.networks.virtual_batch import check_normalizable
 from evorl.policy_agent import PolicyAgent
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.generations import Generations, of_generation
@@ -25,10 +29,23 @@ class EvolutionWorkflow(Generations, Workflow):
 
     Attributes:
         optimizer: the evolutionary optimizer; its fitness is the mean return of an individual's episodes.
+        virtual_batch: observations in the reference batch that hidden layers are normalised over, see
+            ``evorl.networks.virtual_batch``; ``None`` for layers as they are.
     """
 
     agent: PolicyAgent
     optimizer: EvoOptimizer = OpenES(pop_size=256)
+    virtual_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.virtual_batch is not None:
+            if self.virtual_batch < 2:
+                raise ValueError(
+                    f"virtual_batch={self.virtual_batch}: statistics need at least two observations. Take more, or "
+                    "null for none."
+                )
+            check_normalizable(self.agent.policy_network.torso)
 
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
@@ -44,12 +61,27 @@ class EvolutionWorkflow(Generations, Workflow):
         """A fresh policy, and the optimizer's first state around it."""
         agent_key, optimizer_key, state = split_setup_keys(key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
-        policy = agent_state.params.policy
-        state.agent_state = agent_state
-        state.ec_state = self.optimizer.init(policy, optimizer_key)
-        state.best = best_of_none(policy)
+        if self.virtual_batch is not None:
+            optimizer_key, batch_key = jax.random.split(optimizer_key)
+            state.reference_batch = reference_observations(self.env, self.virtual_batch, batch_key)
+        solution = agent_state.params.policy
+        state.ec_state = self.optimizer.init(solution, optimizer_key)
+        state.agent_state = self.acting(state, agent_state, solution)
+        state.best = best_of_none(state.agent_state.params.policy)
         state.timesteps = WideCounter.create()
         return state
+
+    def acting(self, state: State, agent_state: AgentState, solution: Params) -> AgentState:
+        """The agent that acts by a solution of the optimizer."""
+        if self.virtual_batch is None:
+            return with_policy(agent_state, solution)
+        policy = self.agent.normalized_policy(agent_state, solution, state.reference_batch)
+        return with_policy(agent_state, policy)
+
+    def policies(self, state: State, first: jax.Array | int, count: int) -> Params:
+        """What individuals of the generation act by, ``[count, ...]``, from the one numbered ``first``."""
+        solutions = self.optimizer.ask(state.ec_state, first, count)
+        return jax.vmap(lambda solution: self.acting(state, state.agent_state, solution).params.policy)(solutions)
 
     @property
     def env_fields(self) -> tuple[str, ...]:
@@ -66,7 +98,7 @@ class EvolutionWorkflow(Generations, Workflow):
         outcomes = self.evaluator(observe=self.agent.normalize_obs, env_fields=self.env_fields).evaluate(
             self.agent,
             state.agent_state,
-            lambda first, count: self.optimizer.ask(state.ec_state, first, count),
+            functools.partial(self.policies, state),
             self.optimizer.pop_size,
             episode_key,
             self.optimizer.group_size,
@@ -79,12 +111,14 @@ class EvolutionWorkflow(Generations, Workflow):
         An individual whose return is not a number is as unfit as the worst.
         """
         fitness = comparable(batch.returns.mean(axis=1))
-        best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
+        policies = functools.partial(self.policies, state)
+        best = best_so_far(policies, self.optimizer.group_size, fitness, state.best)
         ec_state = self.optimizer.tell(state.ec_state, self.told(batch, fitness))
-        agent_state = with_policy(state.agent_state, self.optimizer.solution(ec_state))
+        agent_state = state.agent_state
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:
             agent_state = agent_state.replace(obs_preprocessor_state=batch.observed.added_to(statistics))
+        agent_state = self.acting(state, agent_state, self.optimizer.solution(ec_state))
         metrics = of_generation(batch, fitness, best.fitness)
         return metrics, state.replace(
             agent_state=agent_state, ec_state=ec_state, best=best, timesteps=state.timesteps.add(metrics.timesteps)
@@ -96,18 +130,21 @@ def best_of_none(policy: Params) -> PyTreeDict:
     return PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=jnp.asarray(-jnp.inf, jnp.float32))
 
 
-def best_so_far(optimizer: EvoOptimizer, ec_state: PyTreeDict, fitness: jax.Array, best: PyTreeDict) -> PyTreeDict:
+def best_so_far(
+    policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, best: PyTreeDict
+) -> PyTreeDict:
     """The best individual of all generations and its fitness; asked for again, as a population is not kept.
 
     Args:
-        optimizer: the optimizer.
-        ec_state: its state, which the generation was asked of.
+        policies: ``policies(first, count)`` are those that the generation played with, ``[count, ...]``.
+        group_size: how many are best asked for together.
         fitness: of the generation, ``[P]``.
         best: ``policy`` and ``fitness`` of the generations before.
     """
     fittest = jnp.argmax(fitness)
-    group = optimizer.group_size
-    together = optimizer.ask(ec_state, fittest // group * group, group)
+    together = policies(fittest // group_size * group_size, group_size)
     is_better = fitness[fittest] > best.fitness
-    policy = jax.tree.map(lambda rows, old: jnp.where(is_better, rows[fittest % group], old), together, best.policy)
+    policy = jax.tree.map(
+        lambda rows, old: jnp.where(is_better, rows[fittest % group_size], old), together, best.policy
+    )
     return PyTreeDict(policy=policy, fitness=jnp.where(is_better, fitness[fittest], best.fitness))

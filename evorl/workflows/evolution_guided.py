@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -198,7 +199,8 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         key, guide_key = jax.random.split(state.key)
         population = batch.returns.shape[0] - self.num_explorations
         fitness = comparable(batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1))
-        best = best_so_far(self.optimizer, state.ec_state, fitness, state.best)
+        policies = functools.partial(self.optimizer.ask, state.ec_state)
+        best = best_so_far(policies, self.optimizer.group_size, fitness, state.best)
         metrics = of_generation(batch, fitness, best.fitness)
         num_updates = self._num_updates(state.timesteps, metrics.timesteps)
         state = self._stored(state, batch).replace(

@@ -117,6 +117,36 @@ def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dic
     assert_identical(state.key, generations[1].key)
 
 
+def test_individuals_play_with_normalised_layers() -> None:
+    """A generation on two devices, in parts, is that of a population normalised by hand and played at once."""
+    workflow = _evolution(**CONFIG, virtual_batch=16)
+    before = workflow.init(0)
+    assert before.reference_batch.shape == (16, 3)
+    shared = workflow.replace(execution=Execution(axis=DATA_AXIS, num_devices=2), eval_chunk=2)
+    metrics, state = _generations(shared, execution.place(shared, workflow.init(0)), 1)
+    assert_identical(state.reference_batch, before.reference_batch)
+
+    def normalised(state: State, policy: Any) -> Any:
+        return workflow.agent.normalized_policy(state.agent_state, policy, before.reference_batch)
+
+    @jax.jit
+    def played(state: State) -> tuple[Any, jax.Array]:
+        policies = jax.vmap(lambda policy: normalised(state, policy))(workflow.optimizer.ask(state.ec_state))
+        key = jax.random.split(state.key)[1]
+        outcomes = workflow.evaluator().evaluate(workflow.agent, state.agent_state, lambda *_: policies, POP_SIZE, key)
+        return policies, outcomes.returns.mean(axis=1)
+
+    policies, fitness = played(before)
+    np.testing.assert_allclose(metrics.fitness, fitness.mean(), rtol=1e-4)
+    assert_close(state.best.fitness, fitness.max(), 1e-4)
+    assert_close(state.best.policy, jax.tree.map(lambda x: x[fitness.argmax()], policies), 1e-4)
+    # The optimizer's own solution is not normalised; the agent is, by the statistics it now has.
+    solution = workflow.optimizer.solution(state.ec_state)
+    assert_close(state.agent_state.params.policy, normalised(state, solution), 1e-4)
+    kernels = [x["params"]["torso"]["Dense_0"]["kernel"] for x in (state.agent_state.params.policy, solution)]
+    assert not np.allclose(*kernels, rtol=0.1)
+
+
 def test_several_seeds_are_those_alone(workflow: Workflow, together: Workflow) -> None:
     metrics, states = _generations(together, together.init(5))
     for i in range(2):
@@ -155,6 +185,9 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
         ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number, got 0"),
         ({"eval_chunk": 0}, "eval_chunk must be a positive whole number, got 0"),
+        ({"virtual_batch": 1}, "virtual_batch=1: statistics need at least two observations"),
+        ({"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}}, "choose one of the two"),
+        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso has none"),
         ({"log_interval": 0}, "log_interval must be a number above 0, got 0"),
         ({"devices": 4}, "6 environments cannot be shared evenly by 4 devices"),
     ],

@@ -1,0 +1,55 @@
+"""Observations of an environment to measure networks by, before anything is learned."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import random_actions
+from evorl.envs.env import EnvState
+from evorl.envs.wrappers.vector import VectorEnv
+from evorl.evaluators.episodes import episode_keys, longest_episode
+from evorl.ops.random import as_typed_key, split_rows
+from evorl.ops.trees import tree_where
+from evorl.types import Key, Observation, PyTreeData
+
+
+class _Walk(PyTreeData):
+    env_state: EnvState
+    chosen: Observation
+    ended: jax.Array  # [N]
+    step: jax.Array
+
+
+def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Observation:
+    """One observation of each of N episodes of uniformly random actions, of any of its steps alike: ``[N, ...]``.
+
+    A step's observation takes the place of that chosen before with probability ``1 / (t + 1)`` (reservoir sampling), so
+    an episode's length need not be known, nor its steps kept.
+
+    Args:
+        env: a vector environment in any autoreset mode; how many rows it says it has does not matter.
+        num_episodes: N.
+        key: of all episodes.
+    """
+    reset_keys, action_keys = episode_keys(as_typed_key(key), jnp.arange(num_episodes))
+    env_state = env.reset(reset_keys)
+
+    def running(walk: _Walk) -> jax.Array:
+        return ~walk.ended.all() & (walk.step < longest_episode(env))
+
+    def advance(walk: _Walk) -> _Walk:
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, walk.step)
+        action_key, choice_key = split_rows(step_keys)
+        is_chosen = ~walk.ended & (jax.vmap(jax.random.uniform)(choice_key) * (walk.step + 1) < 1.0)
+        env_state = env.step(walk.env_state, random_actions(env.action_space, action_key, num_episodes))
+        return _Walk(
+            env_state=env_state,
+            chosen=tree_where(is_chosen, walk.env_state.obs, walk.chosen),
+            ended=walk.ended | env_state.done,
+            step=walk.step + 1,
+        )
+
+    nobody = jnp.zeros(num_episodes, jnp.bool_)
+    walk = _Walk(env_state=env_state, chosen=env_state.obs, ended=nobody, step=jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(running, advance, walk).chosen
