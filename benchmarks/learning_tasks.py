@@ -90,6 +90,18 @@ BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 HIDDEN_VELOCITIES = ("env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000")
 PBT_PENDULUM = ("agent=meta/pbt", "env=pendulum", "num_seeds=3", "eval_episodes=20", "eval_interval=100000")
+SWIMMER = ("env=swimmer", "num_seeds=3", "eval_episodes=10")
+QUALITY_DIVERSITY = (
+    "env=pendulum",
+    "num_seeds=3",
+    "eval_interval=0",
+    "descriptors=[next_obs.0,next_obs.2]",
+    "archive.low=[-1,-6]",
+    "archive.high=[1,6]",
+    "archive.bins=[16,16]",
+    "fitness_offset=-3300",
+    "total_timesteps=2560000",
+)
 TASKS = {
     task.name: task
     for task in (
@@ -349,6 +361,66 @@ TASKS = {
             threshold=-400,
             within_timesteps=1_600_000,
             solvable=False,
+        ),
+        LearningTask(
+            "map_elites_pendulum",
+            "MAP-Elites by angle and speed, 256 cells, Pendulum-v1 (gymnax)",
+            ("agent=qd/map_elites", *QUALITY_DIVERSITY),
+            threshold=100_000,
+            within_timesteps=2_560_000,
+            score="train/qd_score",
+        ),
+        LearningTask(
+            "pga_me_pendulum",
+            "PGA-ME by angle and speed, 256 cells, Pendulum-v1 (gymnax)",
+            ("agent=qd/pga_me", *QUALITY_DIVERSITY),
+            threshold=100_000,
+            within_timesteps=2_560_000,
+            score="train/qd_score",
+        ),
+        LearningTask(
+            "nsga2_swimmer",
+            "NSGA-II, speed forwards and effort, swimmer (brax)",
+            (
+                "agent=ec/nsga2",
+                "env=swimmer",
+                "eval_interval=0",
+                "objectives=[metrics.reward_fwd,metrics.reward_ctrl]",
+                "reference=[0,-50]",
+                "optimizer.pop_size=64",
+                "total_timesteps=3200000",
+            ),
+            threshold=100,
+            within_timesteps=3_200_000,
+            score="train/hypervolume",
+        ),
+        LearningTask(
+            "td3_swimmer",
+            "TD3, swimmer (brax)",
+            ("agent=td3", *SWIMMER),
+            threshold=30,
+            within_timesteps=132_000,
+        ),
+        LearningTask(
+            "cemrl_swimmer",
+            "CEM-RL with TD3, swimmer (brax)",
+            ("agent=erl/cemrl", *SWIMMER),
+            threshold=30,
+            within_timesteps=132_000,
+        ),
+        LearningTask(
+            "erl_swimmer",
+            "ERL with TD3 and a genetic algorithm, swimmer (brax)",
+            ("agent=erl/erl", *SWIMMER),
+            threshold=30,
+            within_timesteps=132_000,
+        ),
+        LearningTask(
+            "openes_swimmer",
+            "OpenES, swimmer (brax)",
+            ("agent=ec/openes", *SWIMMER, "total_timesteps=10000000"),
+            threshold=30,
+            within_timesteps=10_000_000,
         ),
         LearningTask(
             "ppo_hopper",

@@ -57,7 +57,8 @@ class WideCounter(PyTreeData):
 
     def total(self) -> int:
         """The exact sum of a batch of counters, on the host."""
-        return int(np.sum(self.high, dtype=np.uint64)) * _WORD + int(np.sum(self.low, dtype=np.uint64))
+        high, low = (int(np.asarray(word).sum(dtype=np.uint64)) for word in (self.high, self.low))
+        return high * _WORD + low
 
 
 class EpisodeStatistics(PyTreeData):

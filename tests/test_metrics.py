@@ -38,6 +38,12 @@ def test_counter_refuses_what_it_cannot_hold(value: int) -> None:
         WideCounter.create(value)
 
 
+def test_the_sum_of_a_batch_of_counters() -> None:
+    counters = jax.vmap(WideCounter.create(2**32 - 1).add)(jnp.arange(3))
+    assert counters.total() == 3 * (2**32 - 1) + 3
+    assert WideCounter.create(2**40).total() == 2**40
+
+
 def test_episode_statistics_count_ended_episodes_once() -> None:
     dones = jnp.array([[0, 1], [1, 0]])
     statistics = episode_statistics(dones, jnp.array([[9.0, 2.0], [4.0, 9.0]]), jnp.array([[9, 5], [7, 9]]))
