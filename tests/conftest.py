@@ -9,6 +9,8 @@ from collections.abc import Iterator
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
+# Most programs run for moments: see ``tests/compilation.py`` for those that do not.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 import hypothesis
 import jax

@@ -20,6 +20,7 @@ from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows import Workflow
+from tests.compilation import compiled_to_run_long
 from tests.probe_envs import PROBES, TIME_LIMIT, ProbeEnv
 
 NAMES = tuple(PROBES)
@@ -87,6 +88,7 @@ def questions(name: str, continuous: bool) -> tuple[jax.Array, np.ndarray, np.nd
     )
 
 
+@compiled_to_run_long()
 def train_on_every_probe(
     cls: type[Workflow], settings: dict[str, Any], continuous: bool, num_envs: int, **fields: Any
 ) -> tuple[bool, Agent, AgentState]:

@@ -6,12 +6,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from evorl.cli import build_workflow, config_folder
+from tests.compilation import compiled_to_run_long
 
 # Three seeds each: the mean evaluation return that is asked.
 ASKED = {"a2c": 475.0, "dqn": 475.0, "impala": 475.0, "ppo": 475.0, "pqn": 475.0, "reinforce": 400.0, "trpo": 475.0}
 
 
 @pytest.mark.parametrize("agent", ASKED)
+@compiled_to_run_long()
 def test_cartpole_is_solved(agent: str) -> None:
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("config", [f"agent={agent}", "env=cartpole", "num_seeds=3", "devices=1", "eval_interval=0"])

@@ -34,10 +34,7 @@ def _evolved_actions(name: str, continuous: bool) -> tuple[np.ndarray, np.ndarra
     def generation(state: State, _: None) -> tuple[State, None]:
         return workflow.pure_step(state)[1], None
 
-    run = jax.jit(
-        lambda key: jax.lax.scan(generation, workflow.setup(key), None, GENERATIONS)[0].agent_state,
-        compiler_options={"xla_backend_optimization_level": 0},  # it compiles longer than it runs
-    )
+    run = jax.jit(lambda key: jax.lax.scan(generation, workflow.setup(key), None, GENERATIONS)[0].agent_state)
     actions, _ = agent.evaluate_actions(run(jax.random.key(0)), SampleBatch(obs=OBS), jax.random.key(0))
     return np.asarray(actions), np.asarray(env.unwrapped.best_action(OBS))
 

@@ -15,6 +15,7 @@ from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.envs.wrappers import VmapWrapper
 from evorl.ops.optimization import Optimizer
 from evorl.workflows import execution
+from tests.compilation import compiled_to_run_long
 from tests.line_walk import NUM_STEPS, LineWalk
 from tests.small_workflows import EPISODE_STEPS, arrays, assert_identical, small
 
@@ -103,6 +104,7 @@ def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
     np.testing.assert_array_equal(state.archive_state.is_filled, archive_state.is_filled)
 
 
+@compiled_to_run_long()
 def test_walks_are_found_by_gradients_too() -> None:
     """The archive is filled with walks whose return is near the best for their place."""
     env = VmapWrapper(LineWalk(), 32)

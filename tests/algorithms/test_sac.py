@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evorl.algorithms.sac import SACWorkflow
+from tests.compilation import compiled_to_run_long
 from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
 
 
@@ -12,6 +13,7 @@ class TestProbes(ActorCriticProbes):
         return train_soft_actor_critic(SACWorkflow, {}, continuous)
 
 
+@compiled_to_run_long()
 def test_pendulum_is_learned() -> None:
     """By a small network in few steps; uniformly random actions get -1200 on average."""
     rates = {f"{part}_optimizer": {"learning_rate": 2e-3} for part in ("actor", "critic", "temperature")}

@@ -1,0 +1,22 @@
+"""How hard the compiler tries in tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import jax
+
+
+@contextlib.contextmanager
+def compiled_to_run_long() -> Iterator[None]:
+    """What is compiled inside, or in the function this decorates, is compiled as for a user.
+
+    Elsewhere in the tests the passes that take longest are left out: most programs run for moments. Those that train
+    for thousands of steps would take three times as long.
+    """
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
