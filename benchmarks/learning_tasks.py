@@ -2,29 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-
-
-@dataclasses.dataclass(frozen=True)
-class Published:
-    """A training of others on the same task, as they publish it.
-
-    It says how long they trained, not when they passed a threshold.
-
-    Attributes:
-        by: whose it is.
-        source: where it stands, a link.
-        timesteps: its environment steps.
-        mean: the return after it, if they tell it.
-        spread: the standard deviation of that.
-    """
-
-    by: str
-    source: str
-    timesteps: int
-    mean: float | None = None
-    spread: float | None = None
+from benchmarks.evolution_tasks import EVOLUTION_TASKS
+from benchmarks.learning_task import LearningTask, Published
 
 
 def _zoo(timesteps: int, mean: float, spread: float) -> Published:
@@ -38,70 +17,9 @@ def _rejax(config: str, timesteps: int) -> Published:
     return Published("rejax", f"https://github.com/keraJLi/rejax/blob/main/configs/{config}.yaml", timesteps)
 
 
-@dataclasses.dataclass(frozen=True)
-class LearningTask:
-    """A training, by the defaults that are shipped, and what it has to reach.
-
-    Attributes:
-        name: by which the command line chooses it.
-        title: what is learned.
-        overrides: of ``scripts/train.py``.
-        threshold: the mean evaluation return over all seeds that counts as reached, or the mean of another ``score``.
-        within_timesteps: environment steps of each seed it may take; or
-        within_minutes: minutes it may take, set-up and compilation included; the training ends then.
-        solvable: whether it is to be reached at all; a task without what it needs has to stay below.
-        published: what others need for the same; ``None`` where nothing was found.
-        score: the column of the rows of metrics that is judged.
-    """
-
-    name: str
-    title: str
-    overrides: Sequence[str]
-    threshold: float
-    within_timesteps: int | None = None
-    within_minutes: float | None = None
-    solvable: bool = True
-    published: Published | None = None
-    score: str = "eval/episode_return"
-
-    @property
-    def agent(self) -> str:
-        """The algorithm's file in ``configs/agent``."""
-        return next(override.removeprefix("agent=") for override in self.overrides if override.startswith("agent="))
-
-    @property
-    def limit(self) -> str:
-        """What is asked, in words."""
-        what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
-        bound = f"{what}{'>=' if self.solvable else '<'} {self.threshold:g} within"
-        if self.within_minutes is not None:
-            return f"{bound} {self.within_minutes:g} minutes"
-        return f"{bound} {self.within_timesteps:,} steps"
-
-    def allows(self, timesteps: int, seconds: float) -> bool:
-        """Whether an evaluation then still counts."""
-        if self.within_minutes is not None:
-            return seconds <= 60 * self.within_minutes
-        return self.within_timesteps is None or timesteps <= self.within_timesteps
-
-
-EVOLUTION = ("env=cartpole", "num_seeds=3", "eval_episodes=20", "total_timesteps=3000000")
 BLINES = "https://github.com/RobertTLange/gymnax-blines/blob/main/agents"
 MEMORY_CHAIN = ("agent=ppo", "env=memory_chain", "num_seeds=3", "eval_episodes=20")
 HIDDEN_VELOCITIES = ("env=cartpole_hidden_velocities", "num_seeds=3", "eval_episodes=20", "eval_interval=25000")
-PBT_PENDULUM = ("agent=meta/pbt", "env=pendulum", "num_seeds=3", "eval_episodes=20", "eval_interval=100000")
-SWIMMER = ("env=swimmer", "num_seeds=3", "eval_episodes=10")
-QUALITY_DIVERSITY = (
-    "env=pendulum",
-    "num_seeds=3",
-    "eval_interval=0",
-    "descriptors=[next_obs.0,next_obs.2]",
-    "archive.low=[-1,-6]",
-    "archive.high=[1,6]",
-    "archive.bins=[16,16]",
-    "fitness_offset=-3300",
-    "total_timesteps=2560000",
-)
 TASKS = {
     task.name: task
     for task in (
@@ -303,34 +221,6 @@ TASKS = {
             within_timesteps=96_000,
         ),
         LearningTask(
-            "openes_cartpole",
-            "OpenES, CartPole-v1 (gymnax)",
-            ("agent=ec/openes", *EVOLUTION),
-            threshold=475,
-            within_timesteps=3_000_000,
-        ),
-        LearningTask(
-            "ars_cartpole",
-            "ARS, linear policy, CartPole-v1 (gymnax)",
-            ("agent=ec/ars", *EVOLUTION),
-            threshold=475,
-            within_timesteps=3_000_000,
-        ),
-        LearningTask(
-            "cma_es_cartpole",
-            "CMA-ES, CartPole-v1 (gymnax)",
-            ("agent=ec/cma_es", *EVOLUTION),
-            threshold=475,
-            within_timesteps=3_000_000,
-        ),
-        LearningTask(
-            "sep_cem_cartpole",
-            "CEM, CartPole-v1 (gymnax)",
-            ("agent=ec/sep_cem", *EVOLUTION),
-            threshold=475,
-            within_timesteps=3_000_000,
-        ),
-        LearningTask(
             "dqn_breakout",
             "DQN, Breakout-MinAtar (gymnax)",
             ("agent=dqn", "env=breakout", "num_seeds=3", "eval_episodes=20"),
@@ -339,88 +229,6 @@ TASKS = {
             published=Published(
                 "MinAtar", "https://github.com/kenjyoung/MinAtar/blob/master/examples/dqn.py", 5_000_000
             ),
-        ),
-        LearningTask(
-            "pbt_pendulum",
-            "PBT over PPO, 8 members, Pendulum-v1 (gymnax), steps of all members",
-            (*PBT_PENDULUM, "explore=perturb"),
-            threshold=-400,
-            within_timesteps=1_600_000,
-        ),
-        LearningTask(
-            "pbt_cso_pendulum",
-            "PBT over PPO by a competitive swarm, 8 members, Pendulum-v1 (gymnax), steps of all members",
-            (*PBT_PENDULUM, "explore=cso"),
-            threshold=-400,
-            within_timesteps=1_600_000,
-        ),
-        LearningTask(
-            "pbt_without_selection_pendulum",
-            "the best of 8 fixed settings of PPO from the same search space, Pendulum-v1 (gymnax)",
-            (*PBT_PENDULUM, "exploit=false"),
-            threshold=-400,
-            within_timesteps=1_600_000,
-            solvable=False,
-        ),
-        LearningTask(
-            "map_elites_pendulum",
-            "MAP-Elites by angle and speed, 256 cells, Pendulum-v1 (gymnax)",
-            ("agent=qd/map_elites", *QUALITY_DIVERSITY),
-            threshold=100_000,
-            within_timesteps=2_560_000,
-            score="train/qd_score",
-        ),
-        LearningTask(
-            "pga_me_pendulum",
-            "PGA-ME by angle and speed, 256 cells, Pendulum-v1 (gymnax)",
-            ("agent=qd/pga_me", *QUALITY_DIVERSITY),
-            threshold=100_000,
-            within_timesteps=2_560_000,
-            score="train/qd_score",
-        ),
-        LearningTask(
-            "nsga2_swimmer",
-            "NSGA-II, speed forwards and effort, swimmer (brax)",
-            (
-                "agent=ec/nsga2",
-                "env=swimmer",
-                "eval_interval=0",
-                "objectives=[metrics.reward_fwd,metrics.reward_ctrl]",
-                "reference=[0,-50]",
-                "optimizer.pop_size=64",
-                "total_timesteps=3200000",
-            ),
-            threshold=100,
-            within_timesteps=3_200_000,
-            score="train/hypervolume",
-        ),
-        LearningTask(
-            "td3_swimmer",
-            "TD3, swimmer (brax)",
-            ("agent=td3", *SWIMMER),
-            threshold=30,
-            within_timesteps=132_000,
-        ),
-        LearningTask(
-            "cemrl_swimmer",
-            "CEM-RL with TD3, swimmer (brax)",
-            ("agent=erl/cemrl", *SWIMMER),
-            threshold=30,
-            within_timesteps=132_000,
-        ),
-        LearningTask(
-            "erl_swimmer",
-            "ERL with TD3 and a genetic algorithm, swimmer (brax)",
-            ("agent=erl/erl", *SWIMMER),
-            threshold=30,
-            within_timesteps=132_000,
-        ),
-        LearningTask(
-            "openes_swimmer",
-            "OpenES, swimmer (brax)",
-            ("agent=ec/openes", *SWIMMER, "total_timesteps=10000000"),
-            threshold=30,
-            within_timesteps=10_000_000,
         ),
         LearningTask(
             "ppo_hopper",
@@ -438,5 +246,6 @@ TASKS = {
             within_minutes=30,
             published=_rejax("brax/hopper", 5_242_880),
         ),
+        *EVOLUTION_TASKS,
     )
 }

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Most programs run for moments: see ``tests/compilation.py`` for those that do not.
+# Most programs run for moments: see ``tests/compilation.py`` for those that do not. The older emitters, by which evorl
+# compiles initial states (``evorl.workflows.execution``), take two thirds of the time for a program.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 import hypothesis
 import jax

@@ -43,8 +43,10 @@ def orthogonal_matrix(
     return (scale * x).reshape(shape).astype(dtype)
 
 
-# Layers with up to so many outputs have the gradient of their kernel from its transpose.
+# Layers with up to so many outputs are multiplied by their transposed weights.
 NARROW = 16
+# But not for up to so many rows: the policies of a population, a row or so each, would take twice as long.
+FEW_ROWS = 8
 # Wider ones with at least so many rows and inputs have the gradient of their kernel from transposed inputs.
 MANY_ROWS, MANY_INPUTS = 256, 32
 
@@ -67,37 +69,22 @@ def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[
     return x @ kernel, x_tangent @ kernel + by_kernel
 
 
-@jax.custom_jvp
-def _with_transposed_kernel(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
     """``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
 
     The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products do a tenth as fast as others when O is
     small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from turning one into the other.
-    Without a gradient the kernel is best left as it is: transposed, the products of a population of policies, one row
-    each, take twice as long.
     """
-    return x @ kernel
-
-
-@_with_transposed_kernel.defjvp
-def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-    def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-        transposed = jax.lax.optimization_barrier(kernel.T)
-        return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())))
-
-    return jax.jvp(product, primals, tangents)
-
-
-def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
-    """``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in the form whose gradient is fastest."""
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
-    is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and x.size >= MANY_ROWS * num_inputs
+    num_rows = x.size // num_inputs
+    is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
     if is_large and jax.default_backend() == "cpu":
         rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)
         return rows.reshape(*x.shape[:-1], num_outputs)
-    if not 1 < num_outputs <= NARROW:
+    if not 1 < num_outputs <= NARROW or num_rows <= FEW_ROWS:
         return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
-    return _with_transposed_kernel(x, kernel)
+    transposed = jax.lax.optimization_barrier(kernel.T)
+    return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
