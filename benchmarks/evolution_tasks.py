@@ -112,7 +112,7 @@ EVOLUTION_TASKS = (
     LearningTask(
         "cemrl_swimmer",
         "CEM-RL with TD3, swimmer (brax)",
-        ("agent=erl/cemrl", *SWIMMER),
+        ("agent=erl/cemrl", *SWIMMER, "total_timesteps=132000"),
         threshold=30,
         within_timesteps=132_000,
     ),
