@@ -27,7 +27,7 @@ train: $(VENV)/.core
 	$(BIN)/python scripts/train.py $(TRAIN) $(ARGS)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.docs
 	$(BIN)/ruff format --check .
