@@ -98,8 +98,8 @@ def against_floor(pop_size: int, at_least: float) -> Comparison:
 
 
 EVOLUTION_COMPARISONS = (
-    against_evosax("openes_cartpole", "OpenES, CartPole", CARTPOLE, (OPEN_ES, "Open_ES"), 40, 1.5, warmup=80),
-    against_evosax("openes_pendulum", "OpenES, Pendulum", PENDULUM, (OPEN_ES, "Open_ES"), 100, 1.5),
+    against_evosax("openes_cartpole", "OpenES, CartPole", CARTPOLE, (OPEN_ES, "Open_ES"), 200, 1.5, warmup=80),
+    against_evosax("openes_pendulum", "OpenES, Pendulum", PENDULUM, (OPEN_ES, "Open_ES"), 400, 1.5),
     against_evosax("openes_hopper", "OpenES, brax hopper (spring)", HOPPER, (OPEN_ES, "Open_ES"), 1, 1.7),
     against_evosax("cma_es_pendulum", "CMA-ES, Pendulum", PENDULUM, (CMA_ES, "CMA_ES"), 50, 1.2),
     against_floor(256, 0.85),
