@@ -1,4 +1,5 @@
-"""The one learn loop: chunks of compiled iterations, and between them rows of metrics, evaluations and checkpoints.
+"""The one learn loop: chunks of compiled iterations, any number of rows of metrics from each, and between them
+evaluations and checkpoints.
 
 Rows, evaluations and checkpoints come at fixed iterations, whatever the length of the chunks, and nothing that is
 timed reaches them. So what is recorded does not depend on the machine's speed or on interruptions.
