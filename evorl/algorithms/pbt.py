@@ -128,8 +128,9 @@ class PBTWorkflow(Workflow):
         """All of them at their longest."""
         return self.num_members * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
 
+    # Elsewhere a variable of the class, but what members read depends on what they are; nobody sets it.
     @property
-    def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] - read only
+    def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Of the members what their own evaluation reads, and what is the population's."""
         own = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
         return (*own, "hyper_parameters", "scores", "member_iterations", "eval_key", "iterations")

@@ -18,15 +18,11 @@ from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
-from evorl.workflows.building import inner_workflow, plain, read_workflow_config
-from evorl.workflows.nested_learner import checked_learner, require_room_for
+from evorl.workflows.building import plain, read_workflow_config
+from evorl.workflows.nested_learner import build_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
-
-# Of the whole run, and the learner's too.
-_SHARED = ("env",)
-_OF_THE_RUN = ("devices", "num_seeds", "env_chunk")
 
 
 class PGAMEWorkflow(QualityDiversityWorkflow):
@@ -68,8 +64,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         config = plain(config)
         if config.get("agent"):
             raise ValueError("agent is the learner's here: give learner.agent instead.")
-        part = {"num_envs": 1, **config.get("learner", {})}
-        learner = checked_learner(inner_workflow({**config, "learner": part}, "learner", _SHARED, _OF_THE_RUN))
+        learner = build_learner(config)
         fields = read_workflow_config(cls, {**config, "learner": learner})
         return cls(**{**fields, "agent": learner.agent})
 

@@ -21,12 +21,12 @@ from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.building import inner_workflow, plain, read_workflow_config
+from evorl.workflows.building import plain, read_workflow_config
 from evorl.workflows.evolution import best_of_none, best_so_far
 from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
 from evorl.workflows.generations import Generations, of_generation
 from evorl.workflows.nested_learner import (
-    checked_learner,
+    build_learner,
     require_room_for,
     row_of,
     updates_for_steps,
@@ -77,7 +77,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
         config = plain(config)
-        learner = checked_learner(inner_workflow(config, "learner", ("env",), ("devices", "num_seeds", "env_chunk")))
+        learner = build_learner(config)
         fields = read_workflow_config(cls, {**config, "learner": learner})
         return cls(**{**fields, "agent": learner.agent})
 

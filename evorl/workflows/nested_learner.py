@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -13,11 +13,23 @@ from evorl.agent import AgentState
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.types import Key, Observation, PyTreeDict, State
+from evorl.workflows.building import inner_workflow
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 
 Tree = TypeVar("Tree")
 UPDATES_AT_ONCE = 64  # batches of so many updates are in memory
+
+
+def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
+    """The learner that the part ``learner`` of a config describes, in the environment of the whole run.
+
+    Raises:
+        ValueError: as ``checked_learner``, or a key or value of it cannot work; in words.
+    """
+    part = {"num_envs": 1, **(config.get("learner") or {})}
+    of_the_run = ("devices", "num_seeds", "env_chunk")
+    return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), of_the_run))
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
