@@ -66,7 +66,7 @@ EVOLUTION_TASKS = (
         "pbt_without_selection_pendulum",
         "the best of 8 fixed settings of PPO from the same search space, Pendulum-v1 (gymnax)",
         (*PBT_PENDULUM, "exploit=false"),
-        threshold=-300,
+        threshold=-400,
         within_timesteps=1_600_000,
         solvable=False,
     ),
