@@ -27,6 +27,7 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness with mean 0 and variance 1 over the population."""
     fitness = comparable(fitness)
+    fitness = fitness - fitness[0]  # exactly 0 where all are equal: the mean's rounding would be blown up
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 

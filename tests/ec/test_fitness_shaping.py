@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
@@ -27,7 +28,8 @@ def test_standardized_and_raw_fitness() -> None:
     standardized = np.asarray(shaping.standardized_fitness(WITH_TIES))
     known = np.array([3.0, 1.0, 1.0, 3.0, 1.0])
     np.testing.assert_allclose(standardized, (known - known.mean()) / known.std(), rtol=1e-5)
-    np.testing.assert_array_equal(shaping.standardized_fitness(jnp.full(4, 2.0)), 0.0)
+    for equal in (2.0, -1234.567):
+        np.testing.assert_array_equal(jax.jit(shaping.standardized_fitness)(jnp.full(100, equal)), 0.0)
     np.testing.assert_array_equal(shaping.raw_fitness(WITH_TIES), known)
 
 

@@ -65,7 +65,10 @@ class ARS(GaussianStrategy):
         order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
         spread = fitness[order].std() + 1e-8
         chosen = jnp.zeros(fitness.shape[0]).at[order].set(1.0)
-        weights = (chosen[:, None] * fitness / (self._num_elites * spread)).reshape(-1)
+        # What a direction and its opposite have in common cancels in the sum; taken out before, it leaves no rounding,
+        # which a vanishing spread would blow up.
+        differences = fitness - fitness.mean(axis=1, keepdims=True)
+        weights = (chosen[:, None] * differences / (self._num_elites * spread)).reshape(-1)
         (step,) = self.noise_sums(state, (weights, 1))
         mean = jax.tree.map(lambda mean, step: mean + self.learning_rate * step, state.mean, step)
         return state.replace(mean=mean, generation=state.generation + 1)
