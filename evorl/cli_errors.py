@@ -79,12 +79,12 @@ def dotted_keys(config: Any, prefix: str = "") -> list[str]:
 
 
 def nearest(name: str, valid: Iterable[str], folded: bool = False) -> str:
-    """`` Did you mean ...?`` for the nearest valid name, or the list of all if none is near."""
+    """`` Did you mean ...?`` for the nearest valid name, or the list of those beside it if none is near."""
     valid = list(valid)
     by_name = {option.lower(): option for option in valid} if folded else {option: option for option in valid}
     near = difflib.get_close_matches(name.lower() if folded else name, by_name, n=1)
     if not near:  # the last part alone may be misplaced: torso for agent.network.torso
         last = [option for option in valid if option.rpartition(".")[2] == name.rpartition(".")[2]]
-        near = last[:1]
-        return f" Did you mean {last[0]!r}?" if last else f" There are: {', '.join(valid)}."
+        beside = [option for option in valid if option.rpartition(".")[0] == name.rpartition(".")[0]]
+        return f" Did you mean {last[0]!r}?" if last else f" There are: {', '.join(beside or valid)}."
     return f" Did you mean {by_name[near[0]]!r}?"

@@ -88,4 +88,6 @@ def test_known_keys_are_those_of_every_file(folder: Path) -> None:
 
 def test_no_near_name_lists_all() -> None:
     assert nearest("zzz", ["ppo", "sac"]) == " There are: ppo, sac."
+    assert nearest("zzz", ["agent", "agent.noise", "seed"]) == " There are: agent, seed."
+    assert nearest("agent.zzzzzzzzzz", ["agent", "agent.noise", "seed"]) == " There are: agent.noise."
     assert nearest("PPo", ["ppo", "sac"], folded=True) == " Did you mean 'ppo'?"
