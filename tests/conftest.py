@@ -9,10 +9,14 @@ from collections.abc import Iterator
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Most programs run for moments: see ``tests/compilation.py`` for those that do not. The older emitters, by which evorl
-# compiles initial states (``evorl.workflows.execution``), take two thirds of the time for a program.
+# Most programs run for moments: see ``tests/compilation.py`` for those that do not, which are as fast at level 2 and
+# take two thirds of the time to compile. So they do by the older emitters, by which evorl compiles initial states
+# (``evorl.workflows.execution``), and small ones are not worth dividing among threads.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=2"
+    " --xla_cpu_parallel_codegen_split_count=1"
+).strip()
 
 import hypothesis
 import jax

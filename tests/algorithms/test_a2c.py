@@ -16,7 +16,7 @@ from tests.small_workflows import small
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         A2CWorkflow,
-        {"network": {"torso": [64, 64], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
         num_envs=64,
         rollout_length=8,

@@ -21,10 +21,10 @@ from tests.small_workflows import small
 
 GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
-    "expected": {"network": {"torso": [64, 64]}},
-    "quantile": {"network": {"torso": [64, 64]}, "values": "quantile", "num_atoms": 8},
+    "expected": {"network": {"torso": [32, 32]}},
+    "quantile": {"network": {"torso": [32, 32]}, "values": "quantile", "num_atoms": 8},
     "rainbow": {
-        "network": {"torso": [64, 64], "heads": {"dueling": True, "noisy": True}},
+        "network": {"torso": [32, 32], "heads": {"dueling": True, "noisy": True}},
         "values": "categorical",
         "epsilon": {"start": 0.0},
         **GRID,

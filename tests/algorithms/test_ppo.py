@@ -16,14 +16,14 @@ from tests.small_workflows import small
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         PPOWorkflow,
-        {"network": {"torso": [64, 64], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
+        {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
         num_envs=64,
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,
         optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
-        total_timesteps=1024 * 500,
+        total_timesteps=1024 * 375,
     )
 
 

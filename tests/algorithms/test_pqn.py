@@ -25,14 +25,14 @@ DISCOUNT = 0.9
 def trained() -> tuple:
     return train_on_every_probe(
         PQNWorkflow,
-        {"network": {"torso": [64, 64], "layer_norm": True}},
+        {"network": {"torso": [32, 32], "layer_norm": True}},
         continuous=False,
         num_envs=64,
         rollout_length=16,
         num_epochs=2,
         num_minibatches=4,
         optimizer=Optimizer("radam", learning_rate=3e-3, final_learning_rate=0.0, max_grad_norm=10.0),
-        total_timesteps=1024 * 600,
+        total_timesteps=1024 * 450,
     )
 
 

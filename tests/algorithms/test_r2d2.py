@@ -50,7 +50,7 @@ class TestProbes(RecurrentActorCriticProbes):
             tau=0.05,
             target_update_interval=1,
             optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
-            total_timesteps=64 * 1200,
+            total_timesteps=64 * 900,
         )
 
     @pytest.fixture(scope="class")

@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "td3": {"prioritized": True, "n_step": 2},
+    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 1500},
     "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 2000},
     "fast_td3": {"n_step": 3},
 }

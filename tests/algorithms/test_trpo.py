@@ -39,7 +39,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
     mode, kind = request.param
     return train_on_every_probe(
         TRPOWorkflow,
-        {"network": {"torso": [64, 64]}},
+        {"network": {"torso": [32, 32]}},
         KINDS[kind],
         num_envs=128,
         rollout_length=8,
@@ -47,7 +47,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         num_minibatches=4,
         optimizer=LEARNING,
         policy_optimizer=LEARNING,
-        total_timesteps=1024 * 300,
+        total_timesteps=1024 * 400,
         **MODES[mode],
     )
 

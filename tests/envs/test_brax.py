@@ -45,7 +45,7 @@ def has_stable_types(env: VectorEnv) -> bool:
 @pytest.mark.parametrize("name", BRAX_ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
     """Swimmer among them, whose fluid forces need a repair to be traced at all."""
-    env = create_wrapped_brax_env(name, parallel=2)
+    env = create_wrapped_brax_env(name, parallel=2, autoreset_mode=AutoresetMode.DISABLED)
     assert has_stable_types(env)
     assert env.max_episode_steps == 1000
     assert env.action_space == Box(-1.0, 1.0, env.action_space.shape)
