@@ -7,6 +7,7 @@ from benchmarks.learning_task import LearningTask
 EVOLUTION = ("env=cartpole", "num_seeds=3", "eval_episodes=20", "total_timesteps=3000000")
 PBT_PENDULUM = ("agent=meta/pbt", "env=pendulum", "num_seeds=3", "eval_episodes=20", "eval_interval=100000")
 SWIMMER = ("env=swimmer", "num_seeds=3", "eval_episodes=20")
+HOPPER = ("env=hopper", "num_seeds=3", "eval_episodes=20")
 QUALITY_DIVERSITY = (
     "env=pendulum",
     "num_seeds=3",
@@ -71,6 +72,15 @@ EVOLUTION_TASKS = (
         solvable=False,
     ),
     LearningTask(
+        "pbt_median_of_fixed_pendulum",
+        "the median of these 8 fixed settings in training, Pendulum-v1 (gymnax)",
+        (*PBT_PENDULUM, "exploit=false"),
+        threshold=-400,
+        within_timesteps=1_600_000,
+        solvable=False,
+        score="train/score_median",
+    ),
+    LearningTask(
         "map_elites_pendulum",
         "MAP-Elites by angle and speed, 256 cells, Pendulum-v1 (gymnax)",
         ("agent=qd/map_elites", *QUALITY_DIVERSITY),
@@ -112,7 +122,7 @@ EVOLUTION_TASKS = (
     LearningTask(
         "cemrl_swimmer",
         "CEM-RL with TD3, swimmer (brax)",
-        ("agent=erl/cemrl", *SWIMMER, "total_timesteps=132000"),
+        ("agent=erl/cemrl", *SWIMMER),
         threshold=30,
         within_timesteps=132_000,
     ),
@@ -124,10 +134,31 @@ EVOLUTION_TASKS = (
         within_timesteps=132_000,
     ),
     LearningTask(
+        "td3_hopper",
+        "TD3, hopper (brax)",
+        ("agent=td3", *HOPPER),
+        threshold=1000,
+        within_timesteps=200_000,
+    ),
+    LearningTask(
+        "cemrl_hopper",
+        "CEM-RL with TD3, hopper (brax)",
+        ("agent=erl/cemrl", *HOPPER),
+        threshold=1000,
+        within_timesteps=200_000,
+    ),
+    LearningTask(
         "openes_swimmer",
-        "OpenES, swimmer (brax)",
-        ("agent=ec/openes", *SWIMMER, "total_timesteps=10000000"),
-        threshold=30,
-        within_timesteps=10_000_000,
+        "OpenES, linear policy, swimmer (brax)",
+        ("agent=ec/openes", *SWIMMER),
+        threshold=100,
+        within_timesteps=300_000,
+    ),
+    LearningTask(
+        "openes_hopper",
+        "OpenES, linear policy, hopper (brax)",
+        ("agent=ec/openes", *HOPPER),
+        threshold=1000,
+        within_timesteps=200_000,
     ),
 )

@@ -86,4 +86,5 @@ def test_tasks_compose_and_are_evaluated_in_time(task):
     config = compose_config(task.overrides)
     assert config.eval_episodes == 20
     assert 0 < config.eval_interval <= config.total_timesteps
-    assert task.within_minutes is not None or config.total_timesteps == task.within_timesteps
+    # A training may go on past the steps within which it is judged; it may not end before them.
+    assert task.within_minutes is not None or config.total_timesteps >= task.within_timesteps
