@@ -19,11 +19,11 @@ LYING = {"terminate_when_unhealthy": False}
 HOPPER = {"library": "brax", "name": "hopper", "backend": "spring", **LYING}
 EPISODE_LENGTHS = {"CartPole-v1": 500, "Pendulum-v1": 200, "hopper": 1000}
 OPEN_ES = {
-    "name": "open_es",
+    "name": "openes",
     "lr_schedule": {"init": 0.02, "final": 0.001, "decay": 0.99},
     "noise_std_schedule": {"init": 0.1, "final": 0.02, "decay": 0.99},
 }
-CMA_ES = {"name": "cma_es", "initial_std": 0.1}
+CMA_ES = {"name": "cmaes", "initial_std": 0.1}
 
 
 def evolution(env: dict[str, Any], optimizer: dict[str, Any], steps: int, warmup_steps: int, **changes: Any) -> Side:
@@ -101,7 +101,7 @@ EVOLUTION_COMPARISONS = (
     against_evosax("openes_cartpole", "OpenES, CartPole", CARTPOLE, (OPEN_ES, "Open_ES"), 200, 1.5, warmup=80),
     against_evosax("openes_pendulum", "OpenES, Pendulum", PENDULUM, (OPEN_ES, "Open_ES"), 400, 1.5),
     against_evosax("openes_hopper", "OpenES, brax hopper (spring)", HOPPER, (OPEN_ES, "Open_ES"), 1, 1.7),
-    against_evosax("cma_es_pendulum", "CMA-ES, Pendulum", PENDULUM, (CMA_ES, "CMA_ES"), 50, 1.2),
+    against_evosax("cmaes_pendulum", "CMA-ES, Pendulum", PENDULUM, (CMA_ES, "CMA_ES"), 50, 1.2),
     against_floor(256, 0.85),
     against_floor(64, 0.85),
     against_floor(16, 0.85),

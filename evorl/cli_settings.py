@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder")
 _GROUPS = ("agent", "env", "experiment", "evolution")
 _INNER = ("inner", "learner")  # short for the choice of another agent inside this one
+# A name by itself is short for the entry ``name`` of these, whose other settings stay as they are.
+_NAMED = re.compile(r"^((?:\w+\.)*(?:\w*optimizer|archive))=(?=[A-Za-z])(?!null$)")
 
 
 def check_run_settings(config: DictConfig) -> None:
@@ -55,12 +57,14 @@ def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
 def options_of_any_run() -> Iterator[None]:
     """Let Hydra accept options of any algorithm where a run folder is named: they are checked against its config.
 
-    Elsewhere ``inner=sac`` and ``learner=sac`` choose a config file, as ``agent=sac`` does.
+    Elsewhere ``inner=sac`` and ``learner=sac`` choose a config file, as ``agent=sac`` does. ``optimizer=evosax/SNES``
+    is short for ``optimizer.name=evosax/SNES``.
     """
     before = sys.argv[:]
     stored = any(argument.startswith(("resume=", "run=")) for argument in before)
     own = (*_RUN_FOLDER_KEYS, *_GROUPS)
     for i, argument in enumerate(before[1:], start=1):
+        sys.argv[i] = argument = _NAMED.sub(r"\1.name=", argument)
         key = re.match(r"([A-Za-z_][\w.]*)=", argument)
         if stored and key and key[1] not in own and not key[1].startswith("hydra."):
             sys.argv[i] = f"++{argument}"

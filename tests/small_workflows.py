@@ -89,7 +89,7 @@ PGA_ME_CONFIG = {
 POP_SIZE = 6
 EVOLUTION_CONFIG = {
     **{name: value for name, value in _SHARED.items() if name != "num_envs"},
-    "optimizer": {"name": "open_es", "pop_size": POP_SIZE},
+    "optimizer": {"name": "openes", "pop_size": POP_SIZE},
     "total_timesteps": POP_SIZE * EPISODE_STEPS * 20,
 }
 _CONFIGS = {
@@ -136,12 +136,12 @@ _CONFIGS["pbt"] = (PBTWorkflow, PBT_CONFIG)
 ERL_CONFIG = {
     **{name: _SHARED[name] for name in _OF_THE_RUN},
     "learner": {**inner_config("td3"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
-    "optimizer": {"name": "genetic", "pop_size": 4, "num_elites": 2},
+    "optimizer": {"name": "ga", "pop_size": 4, "num_elites": 2},
     "log_interval": 1,
     "total_timesteps": 800,
 }
 _CONFIGS["erl"] = (ERLWorkflow, ERL_CONFIG)
-_CONFIGS["cemrl"] = (CEMRLWorkflow, {**ERL_CONFIG, "optimizer": {"name": "sep_cem", "pop_size": 4}})
+_CONFIGS["cemrl"] = (CEMRLWorkflow, {**ERL_CONFIG, "optimizer": {"name": "sepcem", "pop_size": 4}})
 ENVS = ("CartPole-v1", "Pendulum-v1")
 
 

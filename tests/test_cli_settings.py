@@ -28,6 +28,10 @@ def _config(**changes: Any) -> Any:
         (["run=x", "evolution=es"], ["run=x", "evolution=es"]),
         (["inner=sac", "inner.tau=1"], ["agent@inner=sac", "inner.tau=1"]),
         (["agent=erl/erl", "learner=sac"], ["agent=erl/erl", "agent@learner=sac"]),
+        (["optimizer=evosax/CMA_ES,openes", "-m"], ["optimizer.name=evosax/CMA_ES,openes", "-m"]),
+        (["learner.actor_optimizer=radam"], ["learner.actor_optimizer.name=radam"]),
+        (["optimizer={name: ars}", "optimizer=null", "x=a"], ["optimizer={name: ars}", "optimizer=null", "x=a"]),
+        (["resume=x", "optimizer=sgd"], ["resume=x", "++optimizer.name=sgd"]),
     ],
 )
 def test_options_of_a_stored_run_pass_hydra(

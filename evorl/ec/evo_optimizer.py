@@ -70,9 +70,8 @@ class EvoOptimizer(PyTreeNode):
         Raises:
             ValueError: no individual of this optimizer can be replaced.
         """
-        raise ValueError(
-            f"{type(self).__name__} takes no solutions from outside: use genetic, open_es, vanilla_es or sep_cem."
-        )
+        kind = type(self).__name__
+        raise ValueError(f"{kind} takes no solutions from outside: use ga, openes, vanilla_es or sepcem.")
 
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:

@@ -139,11 +139,15 @@ def node_from_config(cls: type[Node], config: Mapping[str, Any] | None, where: s
     """A node whose fields are read from a mapping; ``given`` are fields that the mapping may not hold.
 
     Raises:
-        ValueError: a key is no field of the node, with the nearest valid name.
+        ValueError: a key is no field of the node, with the nearest valid name; or a field that needs a value has none.
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
+    for field in fields:
+        needed = field.init and field.default is field.default_factory is dataclasses.MISSING
+        if needed and field.name not in {*config, *given}:
+            raise ValueError(f"{where}.{field.name} is missing: give it a value.")
     return cls(**fields_from_config(cls, config, where), **given)
 
 
@@ -163,7 +167,8 @@ def agent_from_config(cls: type[AgentClass], config: Mapping[str, Any] | None, e
 
 def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Values for the fields of ``cls``: nested mappings become the node their field is annotated with, or the variant
-    of it that they name, where it has a method ``variant(config, where) -> (class, config)``.
+    of it that they name, where it has a method ``variant(config, where) -> (class, config)``. A name by itself is short
+    for a mapping that holds nothing else.
 
     Raises:
         ValueError: a value is not of the type of its field, or out of the range that the class declares.
@@ -181,9 +186,11 @@ def fields_from_config(cls: type[PyTreeNode], config: Mapping[str, Any], where: 
             values[name] = value
         else:
             variant = getattr(nested, "variant", None)
+            has_name = variant is not None or "name" in typing.get_type_hints(nested)
+            nested_config = checked_mapping({"name": value} if has_name and isinstance(value, str) else value, path)
             if variant is not None:
-                nested, value = variant(checked_mapping(value, path), path)
-            values[name] = node_from_config(nested, value, path)
+                nested, nested_config = variant(nested_config, path)
+            values[name] = node_from_config(nested, nested_config, path)
     return values
 
 

@@ -65,7 +65,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
             raise ValueError(
                 f"{self.num_injected} individuals of each generation are to make room for the learner's, and "
                 f"optimizer={type(self.optimizer).__name__} lets {self.optimizer.num_replaceable} of {self.pop_size} "
-                "be replaced: choose fewer, a larger population, or genetic, open_es, vanilla_es or sep_cem."
+                "be replaced: choose fewer, a larger population, or ga, openes, vanilla_es or sepcem."
             )
         require_room_for(self.most_timesteps_per_iteration, self.learner)
 
@@ -90,7 +90,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
         """A row for every episode of the population, which devices share out; what has ended stands still."""
         if "optimizer" not in fields:
-            raise ValueError("optimizer is missing: name the evolutionary part, for example {name: genetic}.")
+            raise ValueError("optimizer is missing: name the evolutionary part, for example {name: ga}.")
         return super().training_rows(config, fields)
 
     @classmethod

@@ -29,9 +29,9 @@ from tests.small_workflows import (
 )
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "ga": {"name": "genetic", "pop_size": 4, "num_elites": 2},
+    "ga": {"name": "ga", "pop_size": 4, "num_elites": 2},
     "es": {"name": "vanilla_es", "pop_size": 4},
-    "eda": {"name": "sep_cem", "pop_size": 4},
+    "eda": {"name": "sepcem", "pop_size": 4},
 }
 DDPG = {"network": {"torso": [8]}, "num_critics": 1, "noise": {"kind": "ornstein_uhlenbeck"}}
 LEARNERS: dict[str, dict[str, Any]] = {

@@ -46,5 +46,5 @@ def test_continuous_actions(name: str) -> None:
 
 
 def test_discrete_actions() -> None:
-    actions, best = _evolved_actions("sep_cem", continuous=False)
+    actions, best = _evolved_actions("sepcem", continuous=False)
     np.testing.assert_array_equal(actions, best)

@@ -96,7 +96,7 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, "optimizer.num_objectives=2"),
         ({"reference": [0.0]}, "a number for each of 2 objectives"),
         ({"agent": {"normalize_obs": True}}, "normalize_obs=true would change"),
-        ({"optimizer": {"name": "open_es", "pop_size": 8}}, "nsga2|NSGA|there are"),
+        ({"optimizer": {"name": "openes", "pop_size": 8}}, "nsga2|NSGA|there are"),
     ],
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None:

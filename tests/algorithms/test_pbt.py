@@ -264,7 +264,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
     """An evolution strategy as the inner workflow: generations are counted, and steps of all members are told."""
     part = {
         "workflow": "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow",
-        "optimizer": {"name": "open_es", "pop_size": 4},
+        "optimizer": {"name": "openes", "pop_size": 4},
         "agent": {"network": {"torso": [4]}},
     }
     space = {"optimizer.noise_std_schedule.decay": {"low": 0.9, "high": 1.0}}

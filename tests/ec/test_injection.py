@@ -18,11 +18,11 @@ SOLUTIONS = jax.tree.map(lambda x: jnp.stack([x + 5.0, x - 7.0]), START)
 ROWS = jnp.array([5, 2])
 FITNESS = jnp.array([1.0, 0.0, 9.0, 3.0, -2.0, 4.0])
 OPTIMIZERS: dict[str, EvoOptimizer] = {
-    "genetic": GeneticAlgorithm(pop_size=P, num_elites=2),
-    "open_es": OpenES(pop_size=P, optimizer_name="sgd"),
+    "ga": GeneticAlgorithm(pop_size=P, num_elites=2),
+    "openes": OpenES(pop_size=P, optimizer_name="sgd"),
     "vanilla_es": VanillaES(pop_size=P),
-    "sep_cem": SepCEM(pop_size=P),
-    "sep_cem, unpaired": SepCEM(pop_size=P, mirror_sampling=False),
+    "sepcem": SepCEM(pop_size=P),
+    "sepcem, unpaired": SepCEM(pop_size=P, mirror_sampling=False),
 }
 
 
@@ -53,7 +53,7 @@ def test_rows_past_the_last_replace_nobody(name: str) -> None:
     assert_identical(optimizer.ask(told), optimizer.ask(expected))
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "genetic"])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "ga"])
 def test_samples_from_outside_are_gone_in_the_next_generation(name: str) -> None:
     optimizer = OPTIMIZERS[name]
     state = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
@@ -64,7 +64,7 @@ def test_samples_from_outside_are_gone_in_the_next_generation(name: str) -> None
     )
 
 
-@pytest.mark.parametrize("name", ["vanilla_es", "sep_cem", "sep_cem, unpaired"])
+@pytest.mark.parametrize("name", ["vanilla_es", "sepcem", "sepcem, unpaired"])
 def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> None:
     optimizer = OPTIMIZERS[name]
     state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
@@ -74,7 +74,7 @@ def test_recombination_is_of_the_individuals_that_were_asked_for(name: str) -> N
     told = optimizer.tell(state, FITNESS)
     mean = jax.tree.map(lambda x: jnp.tensordot(weights, x, axes=1), population)
     assert_close(optimizer.solution(told), mean, 1e-5)
-    if "sep_cem" in name:
+    if "sepcem" in name:
         squares = jax.tree.map(lambda x, old: jnp.tensordot(weights, jnp.square(x - old), axes=1), population, START)
         assert_close(told.variance, squares, 1e-4)
 
@@ -91,12 +91,12 @@ def test_the_estimated_gradient_points_to_them() -> None:
 
 
 def test_a_fit_solution_becomes_an_elite() -> None:
-    optimizer = OPTIMIZERS["genetic"]
+    optimizer = OPTIMIZERS["ga"]
     told = optimizer.tell(optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS), FITNESS)
     assert_identical(optimizer.solution(told), jax.tree.map(lambda x: x[1], SOLUTIONS))
 
 
-@pytest.mark.parametrize(("name", "expected"), [("genetic", 4), ("open_es", P), ("vanilla_es", P), ("sep_cem", P)])
+@pytest.mark.parametrize(("name", "expected"), [("ga", 4), ("openes", P), ("vanilla_es", P), ("sepcem", P)])
 def test_how_many_may_be_replaced(name: str, expected: int) -> None:
     assert OPTIMIZERS[name].num_replaceable == expected
 

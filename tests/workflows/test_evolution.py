@@ -180,8 +180,8 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
     [
         ({"num_envs": 8}, "Unknown config key 'num_envs'"),
         ({"autoreset_mode": "FAST"}, "Unknown config key 'autoreset_mode'"),
-        ({"optimizer": {"name": "open_es", "pop_size": 7}}, "pop_size=7: mirrored sampling takes pairs, so an even"),
-        ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'open_es'\?"),
+        ({"optimizer": {"name": "openes", "pop_size": 7}}, "pop_size=7: mirrored sampling takes pairs, so an even"),
+        ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'openes'\?"),
         ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number, got 0"),
         ({"eval_chunk": 0}, "eval_chunk must be a positive whole number, got 0"),
@@ -201,7 +201,7 @@ def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], message: 
 def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
     """4096 policies of 256-256: all of their parameters would be 1.1 GB."""
     workflow = _evolution(
-        optimizer={"name": "open_es", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
+        optimizer={"name": "openes", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
     )
     state = jax.eval_shape(workflow.init, jax.random.key(0))
     compiled = execution.iterate_program.lower(workflow, state, 1).compile()

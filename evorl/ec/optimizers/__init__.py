@@ -14,11 +14,11 @@ from evorl.ec.optimizers.vanilla_es import VanillaES
 
 OPTIMIZERS: dict[str, type[EvoOptimizer]] = {
     "ars": ARS,
-    "cma_es": CMAES,
-    "genetic": GeneticAlgorithm,
-    "open_es": OpenES,
-    "sep_cem": SepCEM,
-    "sep_cma_es": SepCMAES,
+    "cmaes": CMAES,
+    "ga": GeneticAlgorithm,
+    "openes": OpenES,
+    "sep_cmaes": SepCMAES,
+    "sepcem": SepCEM,
     "vanilla_es": VanillaES,
 }
 

@@ -1,4 +1,4 @@
-"""How a config names an evolutionary optimizer: ``name: open_es`` and its kin, or ``name: evosax/CMA_ES``."""
+"""How a config names an evolutionary optimizer: ``name: openes`` and its kin, or ``name: evosax/CMA_ES``."""
 
 from __future__ import annotations
 

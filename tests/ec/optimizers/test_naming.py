@@ -24,9 +24,17 @@ def test_every_name_is_built(name: str) -> None:
     assert type(_built(name=name, pop_size=8)) is OPTIMIZERS[name]
 
 
+def test_a_name_by_itself() -> None:
+    """It is refused like a mapping of this name alone: these optimizers need to know how many individuals there are."""
+    with pytest.raises(ValueError, match=r"optimizer.pop_size is missing: give it a value"):
+        fields_from_config(EvolutionWorkflow, {"optimizer": "evosax/CMA_ES"}, "")
+    with pytest.raises(ValueError, match=r"there is no optimizer for optimizer 'cmaess'\. Did you mean 'cmaes'"):
+        fields_from_config(EvolutionWorkflow, {"optimizer": "cmaess"}, "")
+
+
 def test_nested_settings() -> None:
     schedule = {"init": 0.3, "final": 0.1, "decay": 0.9}
-    optimizer = _built(name="open_es", pop_size=8, lr_schedule=schedule, fitness_shaping_fn="raw")
+    optimizer = _built(name="openes", pop_size=8, lr_schedule=schedule, fitness_shaping_fn="raw")
     assert isinstance(optimizer, OpenES)
     assert (optimizer.lr_schedule.init, optimizer.lr_schedule.decay) == (0.3, 0.9)
     assert optimizer.fitness_shaping_fn is raw_fitness
@@ -41,14 +49,14 @@ def test_strategies_of_evosax_and_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "openes"}, r"there is no optimizer for optimizer 'openes'. Did you mean 'open_es'\? .*evosax/"),
+        ({"name": "open_es"}, r"there is no optimizer for optimizer 'open_es'. Did you mean 'openes'\? .*evosax/"),
         ({}, r"there is no optimizer for optimizer None"),
         ({"name": "evosax/CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\? There are: ARS, ASEBO"),
-        ({"name": "open_es", "fitness_shaping_fn": "rank"}, "fitness shaping 'rank'"),
-        ({"name": "open_es", "initial_std": 0.1}, "Unknown key of optimizer 'initial_std'"),
+        ({"name": "openes", "fitness_shaping_fn": "rank"}, "fitness shaping 'rank'"),
+        ({"name": "openes", "initial_std": 0.1}, "Unknown key of optimizer 'initial_std'"),
         ({"name": "ars", "noise_std": 0.0}, r"optimizer.noise_std must be a number above 0, got 0"),
         (
-            {"name": "open_es", "lr_schedule": {"init": 0.1, "final": 0.1, "decay": 0}},
+            {"name": "openes", "lr_schedule": {"init": 0.1, "final": 0.1, "decay": 0}},
             r"decay must be a number above 0",
         ),
     ],
@@ -59,5 +67,5 @@ def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], message: 
 
 
 def test_an_optimizer_of_another_kind() -> None:
-    with pytest.raises(ValueError, match="member: cma_es is not what is needed here; there are ars, open_es, sep_cem"):
-        GaussianStrategy.variant({"name": "cma_es", "pop_size": 8}, "member")
+    with pytest.raises(ValueError, match="member: cmaes is not what is needed here; there are ars, openes, sepcem"):
+        GaussianStrategy.variant({"name": "cmaes", "pop_size": 8}, "member")
