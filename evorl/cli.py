@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli_errors import errors_in_words
 from evorl.cli_settings import apply_overrides, check_run_settings, options_of_any_run, wandb_settings
-from evorl.runtime import prepare_runtime
+from evorl.runtime import collect_garbage_seldom, prepare_runtime
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -46,6 +46,7 @@ def evaluate() -> None:
 def _run_hydra(task: Any) -> None:
     # Exceptions come to us as they are raised, and we say them in words.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    collect_garbage_seldom()
     with errors_in_words(config_folder()):
         import hydra
 

@@ -22,7 +22,7 @@ import hypothesis
 import jax
 import pytest
 
-from evorl.runtime import release_programs
+from evorl.runtime import collect_garbage_seldom, release_programs
 
 NUM_DEVICES = 4
 
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Compiled programs are kept under ``.pytest_cache`` of this checkout, shared by all test processes: the second run is
     faster, and the user's own cache is neither read nor written. ``EVORL_TEST_CACHE=off`` runs without it.
     """
+    collect_garbage_seldom()
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":

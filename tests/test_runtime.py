@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evorl.runtime import _set_xla_flags, cache_folder, prepare_runtime, release_programs
+from evorl.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime, release_programs
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -70,6 +71,23 @@ def test_devices_stay_as_they_are_once_the_backend_runs() -> None:
     before = len(jax.devices())
     prepare_runtime(devices=before + 1, compilation_cache=False)
     assert len(jax.devices()) == before
+
+
+def test_garbage_is_looked_for_seldom() -> None:
+    def num_collections() -> int:
+        return sum(generation["collections"] for generation in gc.get_stats())
+
+    before = gc.get_threshold()
+    try:
+        collect_garbage_seldom()
+        gc.collect()
+        started = num_collections()
+        kept = [[] for _ in range(50_000)]
+        assert num_collections() == started
+        kept += [[] for _ in range(100_000)]
+        assert num_collections() > started
+    finally:
+        gc.set_threshold(*before)
 
 
 @pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])

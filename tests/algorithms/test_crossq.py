@@ -31,7 +31,7 @@ class TestProbes(ActorCriticProbes):
         renorm = {"batch_renorm": {"warmup": 500, "momentum": 0.999}}
         return train_soft_actor_critic(
             CrossQWorkflow,
-            {"network": {"torso": [renorm, 64, renorm, 64, renorm]}},
+            {"network": {"torso": [renorm, 32, renorm, 32, renorm]}},
             continuous=True,
             tau=0.0,
             policy_delay=1,
