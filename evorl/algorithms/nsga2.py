@@ -64,6 +64,9 @@ class NSGA2Workflow(EvolutionWorkflow):
     def told(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
         """The objectives ``[P, M]``: means over the episodes."""
         totals = {**outcomes.totals, RETURN: outcomes.returns}
+        for name, total in totals.items():
+            if total.shape != outcomes.returns.shape:
+                raise ValueError(f"objectives: {name} is no single number. Name one of its numbers, such as {name}.0.")
         signs = [-1.0 if name.startswith("-") else 1.0 for name in self.objectives]
         columns = [totals[name.removeprefix("-")].mean(axis=1) for name in self.objectives]
         return jnp.stack(columns, axis=1) * jnp.asarray(signs)

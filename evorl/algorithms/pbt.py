@@ -29,6 +29,7 @@ from evorl.workflows.population_history import PopulationHistory
 from evorl.workflows.population_training import (
     healthy_members,
     population_metrics,
+    require_early_row,
     side_by_side,
     train_side_by_side,
     training_scores,
@@ -38,8 +39,7 @@ from evorl.workflows.search_space import SearchSpace
 from evorl.workflows.settings import check_names, positive, require_positive
 from evorl.workflows.workflow import Workflow
 
-# Numbers of the run, which are those of the population: the inner workflow has no say in them.
-_OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")
+_OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")  # the population's
 _SHARED = ("env", "eval_episodes", "env_chunk")
 
 
@@ -90,6 +90,7 @@ class PBTWorkflow(Workflow):
         require_positive(self, "num_members", "generation_interval", "history_length")
         if self.num_members < 2:
             raise ValueError(f"num_members={self.num_members} is no population: it takes 2 or more.")
+        require_early_row(self, self.inner, self.num_members * self.iterations_per_generation)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:

@@ -47,6 +47,11 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.learner.updates_per_iteration != self.learner.most_updates:
+            raise ValueError(
+                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g}: a generation has a whole "
+                "number of updates."
+            )
         if self.num_by_gradients < 2:
             raise ValueError(
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "

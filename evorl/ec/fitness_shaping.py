@@ -20,8 +20,14 @@ def compute_ranks(fitness: jax.Array) -> jax.Array:
 
 
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
-    """Ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2; equals are told apart by their order)."""
-    return compute_ranks(fitness) / max(fitness.shape[0] - 1, 1) - 0.5
+    """Ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
+
+    Equals share the mean of their ranks, so that nothing pulls where all are equal.
+    """
+    fitness = comparable(fitness)
+    in_order = jnp.sort(fitness)
+    lowest, above = (jnp.searchsorted(in_order, fitness, side, method="scan_unrolled") for side in ("left", "right"))
+    return 0.5 * (lowest + above - 1) / max(fitness.shape[0] - 1, 1) - 0.5
 
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
@@ -68,5 +74,7 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
 
 
 def comparable(fitness: jax.Array) -> jax.Array:
-    """Fitness ``[P]`` in which what is not a number is as bad as the worst."""
-    return jnp.where(jnp.isnan(fitness), jnp.min(fitness, initial=jnp.inf, where=~jnp.isnan(fitness)), fitness)
+    """Fitness ``[P]`` in which what is not a number is as bad as the worst; all 0 where nothing is a number."""
+    known = ~jnp.isnan(fitness)
+    worst = jnp.min(fitness, initial=jnp.inf, where=known)
+    return jnp.where(known, fitness, jnp.where(known.any(), worst, 0.0))

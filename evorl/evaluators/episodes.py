@@ -165,15 +165,20 @@ def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
         outcomes: with transitions; leading axes of any number, M rows with all their steps.
 
     Returns:
-        The rows ``[M, 1, ...]``, and which of them are steps of an episode, bool ``[M]``: the ``mask`` of ``add``.
+        The rows ``[M, 1, ...]``, and which of them are to be learned from, bool ``[M]``: the ``mask`` of ``add``. These
+        are the steps of episodes in which all numbers are finite.
     """
     transitions, lengths = outcomes.transitions, outcomes.lengths
     if transitions is None:
         raise ValueError("these episodes were played without recording their transitions: play them with record=...")
     num_steps = transitions.dones.shape[lengths.ndim]
     is_step = jnp.arange(num_steps) < lengths[..., None]
+    numbers = jax.tree.leaves((transitions.obs, transitions.actions, transitions.rewards, transitions.next_obs))
+    is_broken = [~jnp.isfinite(x).reshape(*is_step.shape, -1).all(axis=-1) & is_step for x in numbers]
+    # Not the step alone: rows that follow one another are taken for one episode.
+    is_whole = ~jnp.stack(is_broken).any(axis=(0, -1))
     rows = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[lengths.ndim + 1 :]), transitions)
-    return rows, is_step.reshape(-1)
+    return rows, (is_step & is_whole[..., None]).reshape(-1)
 
 
 def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:

@@ -111,7 +111,9 @@ class ObservationSums(PyTreeData):
         return cls(count=jnp.zeros(jax.tree.leaves(obs)[0].shape[0]), sums=zeros, squares=zeros, origin=origin)
 
     def add(self, obs: Observation, mask: jax.Array) -> ObservationSums:
-        """With the observations ``[B, ...]`` of the rows where ``mask`` ``[B]`` holds."""
+        """With the observations ``[B, ...]`` of the rows where ``mask`` ``[B]`` holds and all numbers are finite."""
+        for x in jax.tree.leaves(obs):
+            mask = mask & jnp.isfinite(x).reshape(x.shape[0], -1).all(axis=1)
 
         def counted(x: jax.Array, origin: jax.Array) -> jax.Array:
             rows = mask.reshape(mask.shape + (1,) * (x.ndim - 1))

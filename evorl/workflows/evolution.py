@@ -50,7 +50,7 @@ class EvolutionWorkflow(Generations, Workflow):
     @classmethod
     def individuals(cls, fields: Mapping[str, Any]) -> int:
         """The optimizer's population."""
-        return fields["optimizer"].pop_size
+        return fields.get("optimizer", cls.optimizer).pop_size
 
     @property
     def num_rows(self) -> int:
@@ -67,7 +67,7 @@ class EvolutionWorkflow(Generations, Workflow):
         solution = agent_state.params.policy
         state.ec_state = self.optimizer.init(solution, optimizer_key)
         state.agent_state = self.acting(state, agent_state, solution)
-        state.best = best_of_none(state.agent_state.params.policy)
+        state.best = best_of_none(state.agent_state)
         state.timesteps = WideCounter.create()
         return state
 
@@ -110,10 +110,10 @@ class EvolutionWorkflow(Generations, Workflow):
 
         An individual whose return is not a number is as unfit as the worst.
         """
-        fitness = comparable(batch.returns.mean(axis=1))
+        fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)
-        best = best_so_far(policies, self.optimizer.group_size, fitness, state.best)
-        ec_state = self.optimizer.tell(state.ec_state, self.told(batch, fitness))
+        best = best_so_far(policies, self.optimizer.group_size, fitness, state)
+        ec_state = self.optimizer.tell(state.ec_state, self.told(batch, comparable(fitness)))
         agent_state = state.agent_state
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:
@@ -125,26 +125,32 @@ class EvolutionWorkflow(Generations, Workflow):
         )
 
 
-def best_of_none(policy: Params) -> PyTreeDict:
+def best_of_none(agent_state: AgentState) -> PyTreeDict:
     """The best individual before the first generation: any policy, worse than all."""
-    return PyTreeDict(policy=jax.tree.map(jnp.copy, policy), fitness=jnp.asarray(-jnp.inf, jnp.float32))
+    acts_by = PyTreeDict(policy=agent_state.params.policy, obs_preprocessor_state=agent_state.obs_preprocessor_state)
+    return jax.tree.map(jnp.copy, acts_by) | {"fitness": jnp.asarray(-jnp.inf, jnp.float32)}
 
 
 def best_so_far(
-    policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, best: PyTreeDict
+    policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, state: State
 ) -> PyTreeDict:
     """The best individual of all generations and its fitness; asked for again, as a population is not kept.
 
     Args:
         policies: ``policies(first, count)`` are those that the generation played with, ``[count, ...]``.
         group_size: how many are best asked for together.
-        fitness: of the generation, ``[P]``.
-        best: ``policy`` and ``fitness`` of the generations before.
+        fitness: of the generation, ``[P]``; an individual whose fitness is not finite is none of the best.
+        state: that the generation played in: ``best`` of the generations before, and in ``agent_state`` the statistics
+            by which observations were normalised, without which a policy would not act as it did.
     """
+    best = state.best
+    fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
     fittest = jnp.argmax(fitness)
     together = policies(fittest // group_size * group_size, group_size)
-    is_better = fitness[fittest] > best.fitness
-    policy = jax.tree.map(
-        lambda rows, old: jnp.where(is_better, rows[fittest % group_size], old), together, best.policy
+    fitter = PyTreeDict(
+        policy=jax.tree.map(lambda rows: rows[fittest % group_size], together),
+        obs_preprocessor_state=state.agent_state.obs_preprocessor_state,
+        fitness=fitness[fittest],
     )
-    return PyTreeDict(policy=policy, fitness=jnp.where(is_better, fitness[fittest], best.fitness))
+    is_better = fitness[fittest] > best.fitness
+    return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), fitter, best)

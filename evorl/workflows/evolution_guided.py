@@ -149,7 +149,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         room = jax.tree.map(lambda x: jnp.zeros((self.num_injected, *x.shape), x.dtype), policy)
         nowhere = jnp.full(self.num_injected, self.pop_size, jnp.int32)
         state.ec_state = self.optimizer.inject(self.optimizer.init(policy, optimizer_key), room, nowhere)
-        state.best = best_of_none(policy)
+        state.best = best_of_none(state.agent_state)
         state.timesteps = WideCounter.create()
         return state
 
@@ -198,15 +198,15 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         """Store the steps, tell the optimizer the fitness ``[P]``, and let the learner guide it."""
         key, guide_key = jax.random.split(state.key)
         population = batch.returns.shape[0] - self.num_explorations
-        fitness = comparable(batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1))
+        fitness = batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1)
         policies = functools.partial(self.optimizer.ask, state.ec_state)
-        best = best_so_far(policies, self.optimizer.group_size, fitness, state.best)
+        best = best_so_far(policies, self.optimizer.group_size, fitness, state)
         metrics = of_generation(batch, fitness, best.fitness)
         num_updates = self._num_updates(state.timesteps, metrics.timesteps)
         state = self._stored(state, batch).replace(
             key=key,
             best=best,
-            ec_state=self.optimizer.tell(state.ec_state, fitness),
+            ec_state=self.optimizer.tell(state.ec_state, comparable(fitness)),
             timesteps=state.timesteps.add(metrics.timesteps),
         )
         losses, state = self.guide(state, guide_key, num_updates)

@@ -26,6 +26,7 @@ def plan_execution(
     env_chunk: str | int | None = "auto",
     min_bytes: int = MIN_BYTES_PER_DEVICE,
     num_members: int | None = None,
+    evenly: bool = True,
 ) -> tuple[Execution, int | None]:
     """How to run a workflow on this machine, and how many environments to step at a time.
 
@@ -37,6 +38,7 @@ def plan_execution(
             (all together) decides.
         min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
         num_members: of a population, which are shared out instead of the environments of each; ``None`` without one.
+        evenly: whether every device has to have as many environments.
 
     Raises:
         ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
@@ -52,36 +54,41 @@ def plan_execution(
     axis, rows = (DATA_AXIS, env.num_envs) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
         enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu and num_members is None else 1
-        count = _worthwhile_devices(available, seeds, rows, enough)
+        count = _worthwhile_devices(available, seeds, rows, enough, evenly)
     else:
-        count = _checked_devices(devices, available, seeds, rows, axis)
+        count = _checked_devices(devices, available)
+        if evenly:
+            _check_shares(count, seeds, rows, axis)
     if count == 1:
         return Execution(num_seeds=seeds), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 
 
-def _worthwhile_devices(available: int, seeds: int | None, num_rows: int, min_rows: int) -> int:
+def _worthwhile_devices(available: int, seeds: int | None, num_rows: int, min_rows: int, evenly: bool) -> int:
     for count in range(available, 1, -1):
         if seeds is not None and seeds % count == 0:
             return count
-        if num_rows % count == 0 and num_rows >= count * min_rows:
+        if (num_rows % count == 0 or not evenly) and num_rows >= count * min_rows:
             return count
     return 1
 
 
-def _checked_devices(devices: str | int, available: int, seeds: int | None, num_rows: int, axis: str) -> int:
+def _checked_devices(devices: str | int, available: int) -> int:
     if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
         raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
     if devices > available:
         raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
+    return devices
+
+
+def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str) -> None:
     if num_rows % devices and (seeds is None or seeds % devices):
         what, name = ("environments", "num_envs") if axis == DATA_AXIS else ("members", "num_members")
         raise ValueError(
             f"{num_rows} {what} cannot be shared evenly by {devices} devices: "
             f"choose {name} (or num_seeds) as a multiple of {devices}, or another number of devices."
         )
-    return devices
 
 
 def state_bytes(shapes: Any) -> int:

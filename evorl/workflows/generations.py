@@ -51,6 +51,7 @@ class Generations(PyTreeNode):
     ranges: ClassVar[Mapping[str, str]] = {"log_interval": "(0, inf)"}  # a row says when the training is over
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
     min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
+    needs_even_shares: ClassVar[bool] = False  # rows past the last individual count for nothing
     sharded_axes: ClassVar[Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
@@ -121,11 +122,15 @@ def of_generation(outcomes: EpisodeOutcomes, fitness: jax.Array, best_fitness: j
 
 
 def played_episodes(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
-    """Statistics of the episodes of a generation, which the outcomes hold on every device."""
-    return EpisodeStatistics(
-        count=jnp.asarray(outcomes.returns.size, jnp.float32),
-        return_sum=outcomes.returns.sum(),
-        length_sum=outcomes.lengths.sum().astype(jnp.float32),
-        return_min=outcomes.returns.min(),
-        return_max=outcomes.returns.max(),
+    """Statistics of the episodes of a generation, which the outcomes hold on every device.
+
+    Those whose return is not finite are left out, as one individual of many may break its simulation.
+    """
+    each = EpisodeStatistics(
+        count=jnp.ones(outcomes.returns.size),
+        return_sum=outcomes.returns.reshape(-1),
+        length_sum=outcomes.lengths.reshape(-1).astype(jnp.float32),
+        return_min=outcomes.returns.reshape(-1),
+        return_max=outcomes.returns.reshape(-1),
     )
+    return each.over(where=jnp.isfinite(each.return_sum))

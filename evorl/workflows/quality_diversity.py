@@ -51,7 +51,7 @@ class QualityDiversityWorkflow(Generations, Workflow):
             raise ValueError("descriptors is empty: name the entries of info that tell policies apart.")
         if getattr(self.agent, "normalize_obs", False):
             raise ValueError(
-                "agent.normalize_obs=true would change what elites do after they were evaluated: set it to false."
+                "The agent's normalize_obs=true would change what elites do after they were evaluated: set it to false."
             )
 
     @classmethod

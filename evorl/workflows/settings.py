@@ -105,6 +105,11 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         return positive(value, name)
     if wanted_type is bool and not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {_shown(value)}.")
+    if typing.get_origin(wanted_type) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a list, such as [{_shown(value)}], got {_shown(value)}.")
+        element = typing.get_args(wanted_type)[0]
+        return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
     if wanted_type is str and not isinstance(value, str):
         raise ValueError(f"{name} must be a name, got {_shown(value)}.")
     if typing.get_origin(wanted_type) is typing.Literal and value not in typing.get_args(wanted_type):

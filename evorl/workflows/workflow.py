@@ -71,6 +71,8 @@ class Workflow(PyTreeNode):
     }
     # From how many bytes of environments per device on several cores are worth the exchange between them.
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
+    # Whether every device has to have as many environments.
+    needs_even_shares: ClassVar[bool] = True
     # Config keys of other workflows that this one has no use for.
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads: what has to be loaded for it.

@@ -95,6 +95,8 @@ def test_it_acts_by_an_end_of_the_front() -> None:
         ({"objectives": ["return"]}, "at least two"),
         ({"objectives": ["return", "next_obs.0", "next_obs.1"]}, "optimizer.num_objectives=2"),
         ({"reference": [0.0]}, "a number for each of 2 objectives"),
+        ({"reference": 0.0}, r"reference must be a list, such as \[0.0\], got 0.0"),
+        ({"objectives": "return"}, r"objectives must be a list, such as \['return'\], got 'return'"),
         ({"agent": {"normalize_obs": True}}, "normalize_obs=true would change"),
         ({"optimizer": {"name": "openes", "pop_size": 8}}, "nsga2|NSGA|there are"),
     ],
@@ -104,7 +106,11 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None
         nsga2(**changes)
 
 
-def test_an_objective_that_is_not_there_is_told() -> None:
-    workflow = nsga2(objectives=["return", "metrics.speed"])
-    with pytest.raises(ValueError, match=r"no entry 'metrics\.speed'"):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("metrics.speed", r"no entry 'metrics\.speed'"), ("next_obs", r"next_obs is no single number.*next_obs\.0")],
+)
+def test_an_objective_that_is_not_there_is_told(name: str, said: str) -> None:
+    workflow = nsga2(objectives=["return", name])
+    with pytest.raises(ValueError, match=said):
         jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))

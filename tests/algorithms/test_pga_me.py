@@ -153,6 +153,7 @@ def test_walks_are_found_by_gradients_too() -> None:
             r"replay_capacity=79 is less than one generation may collect \(80 transitions\)",
         ),
         (_with_learner(num_envs=2), "Set learner.num_envs=1"),
+        (_with_learner(updates_per_iteration=0.5), r"updates_per_iteration=0\.5: a generation has a whole number"),
         (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "Unknown config key|off-policy workflow"),
         (_with_learner(workflow="evorl.algorithms.td3.Nothing"), "learner.workflow='evorl.algorithms.td3.Nothing'"),
         (_with_learner(env={"name": "Pendulum-v1"}), "learner.env is that of the whole run"),

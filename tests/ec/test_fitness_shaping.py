@@ -19,9 +19,20 @@ def test_ranks() -> None:
 
 
 def test_centered_ranks() -> None:
+    centered = shaping.compute_centered_ranks(jnp.array([0.3, -2.0, 5.0, 1.5, 1.0]))
+    np.testing.assert_allclose(centered, [-0.25, -0.5, 0.5, 0.25, 0.0], atol=1e-7)
+    # Equals share the mean of their ranks: what is not a number is one of the three worst.
     centered = shaping.compute_centered_ranks(WITH_TIES)
-    np.testing.assert_allclose(centered, [0.25, -0.5, -0.25, 0.5, 0.0], atol=1e-7)
+    np.testing.assert_allclose(centered, [0.375, -0.25, -0.25, 0.375, -0.25], atol=1e-7)
+    np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.full(7, 500.0)), 0.0)
     np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.ones(1)), [-0.5])
+
+
+def test_a_generation_without_a_number_tells_nothing() -> None:
+    unknown = jnp.full(4, jnp.nan)
+    np.testing.assert_array_equal(shaping.comparable(unknown), 0.0)
+    for name in shaping.FITNESS_SHAPING:
+        np.testing.assert_array_equal(shaping.fitness_shaping(name)(unknown), 0.0)
 
 
 def test_standardized_and_raw_fitness() -> None:

@@ -91,6 +91,17 @@ def test_a_cut_episode_is_done_but_not_terminated() -> None:
     assert not np.asarray(transitions.extras.env_extras.termination)[cut].any()
 
 
+def test_an_episode_with_something_that_is_no_number_is_not_learned_from() -> None:
+    outcomes = _play()
+    transitions, lengths = outcomes.transitions, np.asarray(outcomes.lengths)
+    assert transitions is not None
+    longest, shortest = int(lengths.argmax()), int(lengths.argmin())
+    rewards = transitions.rewards.at[longest, 1].set(jnp.nan).at[shortest, lengths[shortest]].set(jnp.inf)
+    _, is_step = transition_rows(outcomes.replace(transitions=transitions.replace(rewards=rewards)))
+    learned = is_step.reshape(NUM_EPISODES, STEPS).sum(axis=1)
+    np.testing.assert_array_equal(learned, np.where(np.arange(NUM_EPISODES) == longest, 0, lengths))
+
+
 def test_rows_in_a_ring_are_whole_episodes_in_order() -> None:
     outcomes = _play()
     rows, is_step = transition_rows(outcomes)

@@ -67,6 +67,9 @@ def test_sums_of_single_rows_give_the_same_statistics(rows: np.ndarray, num_befo
     for obs, counted in zip(np.where(mask[..., None], steps, np.nan), mask, strict=True):
         sums = sums.add(jnp.asarray(obs), jnp.asarray(counted))
     np.testing.assert_array_equal(sums.count, [20, 20, 10])
+    broken = jnp.array([[1.0, jnp.nan], [jnp.inf, 1.0], [-jnp.inf, jnp.nan]])
+    sums = sums.add(broken, jnp.ones(3, bool))  # one row of many may have broken its simulation
+    np.testing.assert_array_equal(sums.count, [20, 20, 10])
     actual, expected = sums.added_to(before), update(before, steps, mask)
     assert actual.count == expected.count == num_before + 50
     np.testing.assert_allclose(actual.mean, expected.mean, rtol=1e-5)

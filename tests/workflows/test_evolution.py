@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
+from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import PyTreeDict, State
@@ -86,9 +88,20 @@ def test_the_best_individual_is_remembered(workflow: Workflow, collect: Callable
         if fitness.max() > best:
             best, fittest = fitness.max(), int(fitness.argmax())
             policy = jax.tree.map(lambda x, i=fittest: x[i], workflow.optimizer.ask(state.ec_state))
+            statistics = arrays(state.agent_state.obs_preprocessor_state)
         _, state = _generations(workflow, state, 1)
     np.testing.assert_allclose(state.best.fitness, best, rtol=1e-6)
     assert_close(state.best.policy, policy, 1e-6)
+    assert_close(arrays(state.best.obs_preprocessor_state), statistics, 1e-6)  # those that it saw by
+
+
+def test_a_generation_without_a_number_is_not_remembered(workflow: Workflow, collect: Callable) -> None:
+    outcomes, state = collect(workflow.init(0))
+    for returns in (jnp.nan, jnp.inf):
+        metrics, after = jax.jit(workflow.update)(state, outcomes.replace(returns=jnp.full((POP_SIZE, 2), returns)))
+        assert_identical(after.best, state.best)
+        assert not np.isfinite(metrics.fitness)  # which ends a training
+        assert metrics.episodes.count == 0
 
 
 def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, collect: Callable) -> None:
@@ -97,10 +110,15 @@ def test_a_return_that_is_no_number_is_as_bad_as_the_worst(workflow: Workflow, c
     metrics, state = jax.jit(workflow.update)(state, outcomes)
     assert (float(metrics.best_fitness), float(metrics.fitness_max)) == (10.5, 10.5)
     assert np.isfinite(metrics.fitness)
+    assert (float(metrics.episodes.count), float(metrics.episodes.return_sum)) == (2 * POP_SIZE - 1, 66.0 - 6.0)
     assert all(np.isfinite(leaf).all() for leaf in arrays(state.agent_state).values())
 
 
 # Six individuals, which four devices cannot share evenly, nor two of them pairs.
+def test_a_population_need_not_be_divisible() -> None:
+    assert _evolution(devices=4).execution == Execution(axis=DATA_AXIS, num_devices=4)
+
+
 @pytest.mark.parametrize(
     "layout",
     [
@@ -189,13 +207,18 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
         ({"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}}, "choose one of the two"),
         ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso has none"),
         ({"log_interval": 0}, "log_interval must be a number above 0, got 0"),
-        ({"devices": 4}, "6 environments cannot be shared evenly by 4 devices"),
     ],
     ids=str,
 )
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _evolution(**changes)
+
+
+def test_without_an_optimizer_it_is_openes() -> None:
+    optimizer = NeuroevolutionWorkflow.build_from_config({"env": "Pendulum-v1"}).optimizer
+    assert isinstance(optimizer, OpenES)
+    assert optimizer.pop_size == 256
 
 
 def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:

@@ -27,6 +27,13 @@ def test_large_work_takes_all_devices_that_share_it_evenly() -> None:
     assert plan_execution(_env(4098))[0] == Execution(num_devices=3, axis=DATA_AXIS)
 
 
+def test_work_that_need_not_be_shared_evenly_takes_all_devices() -> None:
+    assert plan_execution(_env(4098), evenly=False)[0] == Execution(num_devices=4, axis=DATA_AXIS)
+    assert plan_execution(_env(7), min_bytes=0, evenly=False)[0].num_devices == 4
+    assert plan_execution(_env(3), min_bytes=0, evenly=False)[0].num_devices == 3
+    assert plan_execution(_env(7), devices=2, evenly=False)[0].num_devices == 2
+
+
 def test_accelerators_share_minibatches_and_step_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert plan_execution(_env(8)) == (Execution(num_devices=4, axis=DATA_AXIS), None)

@@ -220,6 +220,8 @@ def test_the_archive_is_drawn_at_the_end(tmp_path: Path) -> None:
         ({"archive": {"name": "gird"}}, "grid"),
         ({"archive": {"name": "grid", "low": [0.0], "high": [1.0], "bins": [2, 2]}}, "one for each of 1 descriptors"),
         ({"archive": {"name": "grid", "cells": 3}}, "archive"),
+        ({"archive": {"name": "grid", "bins": 4}}, r"archive\.bins must be a list, such as \[4\], got 4"),
+        ({"descriptors": "next_obs.0"}, r"descriptors must be a list, such as \['next_obs\.0'\]"),
         ({"discount": 0.9}, "Unknown config key 'discount'"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number"),
     ],

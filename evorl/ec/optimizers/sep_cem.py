@@ -24,8 +24,8 @@ class SepCEM(GaussianStrategy):
         pop_size: number of individuals P.
         num_elites: number of the best; ``None`` for half of them.
         elite_weights: ``log`` (the better count more) or ``equal``.
-        initial_std: standard deviation of the first samples.
-        extra_variance: what is added to the variances, by generation.
+        initial_std: standard deviation of the first samples, but for the extra variance.
+        extra_variance: what is added to the variances, by generation; to those of the first samples too.
         mirror_sampling: individuals come in pairs with opposite noise.
     """
 

@@ -49,10 +49,19 @@ def test_adam_follows_the_same_gradient_and_weights_decay() -> None:
 
 
 def test_a_failed_individual_counts_as_the_worst() -> None:
+    optimizer = _optimizer(optimizer_name="sgd")
+    state = optimizer.init({"x": jnp.zeros(3)}, jax.random.key(0))
+    failed, as_the_worst = (jnp.asarray(FITNESS).at[2].set(x) for x in (jnp.nan, FITNESS.min()))
+    after = flat(optimizer.tell(state, failed).mean)
+    np.testing.assert_array_equal(after, flat(optimizer.tell(state, as_the_worst).mean))
+    assert not np.allclose(after, flat(optimizer.tell(state, jnp.asarray(FITNESS)).mean))
+
+
+def test_where_all_are_equal_nothing_moves() -> None:
     optimizer = _optimizer()
     state = optimizer.init({"x": jnp.zeros(3)}, jax.random.key(0))
-    failed = jnp.asarray(FITNESS).at[1].set(jnp.nan)  # it was the worst before
-    np.testing.assert_array_equal(flat(optimizer.tell(state, failed).mean), flat(optimizer.tell(state, FITNESS).mean))
+    after = jax.jit(type(optimizer).tell)(optimizer, state, jnp.full(POP_SIZE, 500.0))
+    np.testing.assert_array_equal(flat(after.mean), 0.0)
 
 
 def test_an_unknown_gradient_optimizer_is_refused() -> None:
