@@ -26,6 +26,8 @@ class SepCEM(GaussianStrategy):
         elite_weights: ``log`` (the better count more) or ``equal``.
         initial_std: standard deviation of the first samples, but for the extra variance.
         extra_variance: what is added to the variances, by generation; to those of the first samples too.
+        variance_divisor: what the variances of the best are divided by: 1 in the paper's equation, the number of elites
+            in its authors' program.
         mirror_sampling: individuals come in pairs with opposite noise.
     """
 
@@ -34,9 +36,10 @@ class SepCEM(GaussianStrategy):
     elite_weights: Literal["log", "equal"] = "log"
     initial_std: float = 0.1
     extra_variance: ExponentialScheduleSpec = ExponentialScheduleSpec(init=1e-2, final=1e-5, decay=0.95)
+    variance_divisor: float = 1.0
     mirror_sampling: bool = True
 
-    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)", "variance_divisor": "(0, inf)"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,9 +61,9 @@ class SepCEM(GaussianStrategy):
         best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)
         weights = weights_by_rank(fitness, best)
         step, square = self.noise_sums(state, (weights, 1), (weights, 2))
-        scale = self.scale(state)
+        scale, divisor = self.scale(state), self.variance_divisor
         return state.replace(
             mean=jax.tree.map(lambda mean, scale, step: mean + scale * step, state.mean, scale, step),
-            variance=jax.tree.map(lambda scale, square: jnp.square(scale) * square, scale, square),
+            variance=jax.tree.map(lambda scale, square: jnp.square(scale) * square / divisor, scale, square),
             generation=state.generation + 1,
         )
