@@ -13,6 +13,7 @@ from evorl.envs.env import EnvState
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.ops.normalization import ObservationSums
 from evorl.ops.packing import pack
+from evorl.ops.trees import finite_rows
 from evorl.rollout import ActionFn, env_step, with_memory
 from evorl.sample_batch import SampleBatch
 from evorl.suggestions import did_you_mean
@@ -173,12 +174,11 @@ def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
         raise ValueError("these episodes were played without recording their transitions: play them with record=...")
     num_steps = transitions.dones.shape[lengths.ndim]
     is_step = jnp.arange(num_steps) < lengths[..., None]
-    numbers = jax.tree.leaves((transitions.obs, transitions.actions, transitions.rewards, transitions.next_obs))
-    is_broken = [~jnp.isfinite(x).reshape(*is_step.shape, -1).all(axis=-1) & is_step for x in numbers]
+    numbers = (transitions.obs, transitions.actions, transitions.rewards, transitions.next_obs)
     # Not the step alone: rows that follow one another are taken for one episode.
-    is_whole = ~jnp.stack(is_broken).any(axis=(0, -1))
+    is_whole = (finite_rows(numbers, is_step.ndim) | ~is_step).all(axis=-1, keepdims=True)
     rows = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[lengths.ndim + 1 :]), transitions)
-    return rows, (is_step & is_whole[..., None]).reshape(-1)
+    return rows, (is_step & is_whole).reshape(-1)
 
 
 def episode_keys(key: Key, episode_ids: jax.Array) -> tuple[Key, Key]:

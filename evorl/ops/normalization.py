@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.collectives import sum_shards
+from evorl.ops.trees import finite_rows
 from evorl.types import Observation, PyTreeData
 
 # A float32 counts exactly up to here. From here on the statistics forget: they weigh about this many latest rows.
@@ -112,8 +113,7 @@ class ObservationSums(PyTreeData):
 
     def add(self, obs: Observation, mask: jax.Array) -> ObservationSums:
         """With the observations ``[B, ...]`` of the rows where ``mask`` ``[B]`` holds and all numbers are finite."""
-        for x in jax.tree.leaves(obs):
-            mask = mask & jnp.isfinite(x).reshape(x.shape[0], -1).all(axis=1)
+        mask = mask & finite_rows(obs)
 
         def counted(x: jax.Array, origin: jax.Array) -> jax.Array:
             rows = mask.reshape(mask.shape + (1,) * (x.ndim - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -60,6 +61,12 @@ def num_rows(tree: Any) -> int:
     if not leaves:
         raise ValueError("a tree without leaves has no rows.")
     return leaves[0].shape[0]
+
+
+def finite_rows(tree: Any, num_axes: int = 1) -> jax.Array:
+    """The rows, bool of the shape of the first ``num_axes`` axes of every leaf, in which all numbers are finite."""
+    finite = (jnp.isfinite(x).reshape(*x.shape[:num_axes], -1).all(axis=-1) for x in jax.tree.leaves(tree))
+    return functools.reduce(jnp.logical_and, finite)
 
 
 def zeros_where(where: jax.Array, tree: Tree) -> Tree:

@@ -18,6 +18,7 @@ from evorl.evaluators.population import with_policy
 from evorl.evaluators.reference_batch import reference_observations
 from evorl.metrics import WideCounter
 from evorl.networks.virtual_batch import check_normalizable
+from evorl.ops.trees import tree_where
 from evorl.policy_agent import PolicyAgent
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.generations import Generations, of_generation
@@ -143,7 +144,6 @@ def best_so_far(
         state: that the generation played in: ``best`` of the generations before, and in ``agent_state`` the statistics
             by which observations were normalised, without which a policy would not act as it did.
     """
-    best = state.best
     fitness = jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
     fittest = jnp.argmax(fitness)
     together = policies(fittest // group_size * group_size, group_size)
@@ -152,5 +152,4 @@ def best_so_far(
         obs_preprocessor_state=state.agent_state.obs_preprocessor_state,
         fitness=fitness[fittest],
     )
-    is_better = fitness[fittest] > best.fitness
-    return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), fitter, best)
+    return tree_where(fitter.fitness > state.best.fitness, fitter, state.best)

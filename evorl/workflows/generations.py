@@ -14,7 +14,7 @@ from evorl.envs import AutoresetMode
 from evorl.envs.wrappers.vector import VectorEnv
 from evorl.evaluators import PopulationEvaluator
 from evorl.evaluators.episodes import EpisodeOutcomes, longest_episode
-from evorl.metrics import EpisodeStatistics
+from evorl.metrics import EpisodeStatistics, episode_statistics
 from evorl.types import PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.settings import require_positive
 
@@ -126,11 +126,4 @@ def played_episodes(outcomes: EpisodeOutcomes) -> EpisodeStatistics:
 
     Those whose return is not finite are left out, as one individual of many may break its simulation.
     """
-    each = EpisodeStatistics(
-        count=jnp.ones(outcomes.returns.size),
-        return_sum=outcomes.returns.reshape(-1),
-        length_sum=outcomes.lengths.reshape(-1).astype(jnp.float32),
-        return_min=outcomes.returns.reshape(-1),
-        return_max=outcomes.returns.reshape(-1),
-    )
-    return each.over(where=jnp.isfinite(each.return_sum))
+    return episode_statistics(jnp.isfinite(outcomes.returns), outcomes.returns, outcomes.lengths)

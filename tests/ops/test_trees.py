@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evorl.ops.trees import (
+    finite_rows,
     flatten_leading_axes,
     named_leaves,
     num_rows,
@@ -71,3 +72,10 @@ def test_leaves_by_their_names() -> None:
     assert jax.tree.structure(other) == jax.tree.structure(workflow)
     assert named_leaves(other) == leaves | {"agent.clip_epsilon": 0.5, "discount": 0.9}
     assert named_leaves({"a": [1, {"b": 2}]}) == {"a.0": 1, "a.1.b": 2}
+
+
+def test_rows_of_finite_numbers() -> None:
+    tree = {"a": jnp.zeros((2, 3, 2)).at[0, 1, 1].set(jnp.nan), "b": jnp.zeros((2, 3)).at[1, 2].set(-jnp.inf)}
+    tree["whole numbers"] = jnp.ones((2, 3, 1, 4), jnp.uint8)
+    np.testing.assert_array_equal(finite_rows(tree, 2), [[True, False, True], [True, True, False]])
+    np.testing.assert_array_equal(finite_rows(tree["b"]), [True, False])
