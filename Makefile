@@ -11,7 +11,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 TRAIN   ?= agent=ppo env=cartpole
 
-.PHONY: help train test check docs bench clean
+.PHONY: help train test check docs bench house clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -20,7 +20,8 @@ help:
 	@echo "make test    set up, then run the tests, warnings as errors (ARGS= for pytest)"
 	@echo "make check   format, lint, types, import layers, and that the documentation builds"
 	@echo "make docs    build the documentation into site/"
-	@echo "make bench   run the benchmarks (ARGS= chooses)"
+	@echo "make bench   run the speed benchmarks (ARGS= chooses; of learning: python -m benchmarks.learning)"
+	@echo "make house   measure the code: what a step enters, imports, repeats, circles"
 	@echo "make clean   remove .venv and everything that was built"
 
 train: $(VENV)/.core
@@ -40,7 +41,10 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.test
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+house: $(VENV)/.test
+	$(BIN)/python -m tests.house
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache

@@ -1,8 +1,13 @@
-"""The machine that measures, and the time: what belongs to every result."""
+"""The machine that measures, the time and the versions: what belongs to every result.
+
+Peers import this module in environments of their own, so it needs the standard library only.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib.metadata
 import os
 import platform
 from pathlib import Path
@@ -20,6 +25,15 @@ def describe_machine() -> str:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         parts.append(f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB")
     return ", ".join([*parts, f"{platform.system()} {platform.machine()}"])
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions by package, and that of Python."""
+    installed = {"python": platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[package] = importlib.metadata.version(package)
+    return installed
 
 
 def _processor() -> str:

@@ -23,8 +23,8 @@ def show_versions(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{package} {version}" for package, version in versions.items())
 
 
-def provenance(result: Mapping[str, Any], *told: str) -> str:
+def provenance(result: Mapping[str, Any], *remarks: str) -> str:
     """Date, machine and load of a result in small print, and what else is told of it."""
     load = f"load at most {result['load']:.1f}" if "load" in result else ""
-    texts = [result.get("date", ""), result.get("machine", ""), load, *told]
+    texts = [result.get("date", ""), result.get("machine", ""), load, *remarks]
     return f"<small>{'. '.join(text for text in texts if text)}</small>\n"

@@ -1,10 +1,13 @@
 """evorl: reinforcement learning and evolutionary computation as end-to-end compiled functions on JAX."""
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from evorl.agent import Agent, AgentState, RandomAgent
-from evorl.sample_batch import SampleBatch
-from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
+if TYPE_CHECKING:
+    from evorl.agent import Agent, AgentState, RandomAgent
+    from evorl.sample_batch import SampleBatch
+    from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
 try:
     __version__ = version("evorl")
@@ -23,3 +26,17 @@ __all__ = [
     "__version__",
     "pytree_field",
 ]
+
+# Imported when they are asked for: the command line answers Ctrl-C before JAX, which takes seconds, is imported.
+_MODULES = {
+    "agent": ("Agent", "AgentState", "RandomAgent"),
+    "sample_batch": ("SampleBatch",),
+    "types": ("PyTreeData", "PyTreeDict", "PyTreeNode", "State", "pytree_field"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"evorl.{module}"), name)
+    raise AttributeError(f"module 'evorl' has no attribute {name!r}")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax
 
+from evorl.config.defaults import completed
+from evorl.config.names import did_you_mean, load_all
+from evorl.config.nodes import node_from_config, node_type, plain
+from evorl.config.values import checked_mapping, checked_value
 from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.env import Env
-from evorl.envs.space import Box, Discrete, Space
-from evorl.networks.inputs import select_observation
-from evorl.ops.normalization import RunningStatistics, normalize
+from evorl.envs.space import ActionSpaces, Space, in_words, kind_of, num_outputs
+from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
@@ -25,35 +30,90 @@ class AgentState(PyTreeData):
         params: network parameters, by network name.
         obs_preprocessor_state: running statistics of the observations; ``None`` where they are used as they come.
         extra_state: whatever else acting needs.
-        memory: zeros like what is remembered of one episode, leaves ``[*]``; ``None`` for agents without a memory.
+        recurrent_state: that of an episode that starts, leaves ``[*]``; ``None`` for agents that have none.
     """
 
     params: Params
     obs_preprocessor_state: RunningStatistics | None = None
     extra_state: Any = None
-    memory: Any = None
+    recurrent_state: Any = None
+
+
+class NoParts(PyTreeNode):
+    """Settings of an agent of which nothing is built."""
 
 
 class Agent(PyTreeNode):
-    """How to act, and the losses by which acting improves. Methods are pure; ``AgentState`` carries what changes."""
+    """How to act, and the losses by which acting improves. Methods are pure; ``AgentState`` carries what changes.
 
-    # Settings that ``parts`` takes, and what they have to be: it is given none that is not.
-    part_settings: ClassVar[Mapping[str, Any]] = {"network": Mapping}
+    Attributes:
+        normalize_obs: normalise observations by running statistics.
+    """
+
+    normalize_obs: bool = pytree_field(static=True, default=False, kw_only=True)
+
+    # Action spaces that it acts in.
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
+    # What a config says of the parts below, as it is where the config is silent.
+    part_settings: ClassVar[PyTreeNode] = NoParts()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """Fields that a config's ``agent`` describes, above all networks, built for the spaces of ``env``.
 
-        What is described is taken out of ``settings``; what is left are values of the other fields.
+        What is described is taken out of ``settings``, which has an entry for every one of ``part_settings``; what is
+        left are values of the other fields.
 
         Raises:
-            ValueError: the algorithm cannot act in the action space, or a description makes no sense; in words.
+            ValueError: a description makes no sense, in words.
         """
         return {}
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any] | None, env: Env) -> Self:
+        """The agent that a config's ``agent`` describes, its networks built for the spaces of ``env``.
+
+        Raises:
+            ValueError: the algorithm cannot act in the action space, a key is unknown, or a value cannot work.
+        """
+        cls.check_action_space(env.action_space)
+        settings = cls.complete_config(config)
+        for name, annotation in typing.get_type_hints(type(cls.part_settings)).items():
+            expected = Mapping if node_type(annotation) is not None else annotation
+            settings[name] = checked_value(settings[name], expected, f"agent.{name}")
+        parts = cls.parts(settings, env)
+        return node_from_config(cls, settings, "agent", **parts)
+
+    @classmethod
+    def check_action_space(cls, space: Space) -> None:
+        """Raises ``ValueError`` unless it acts in this space, with the agents of evorl that do."""
+        kind = kind_of(space)
+        if kind in cls.acts_in:
+            return
+        raise ValueError(
+            f"{_name_of(cls)} acts in {in_words(cls.acts_in)}, and this environment's action space is {space!r}. In it "
+            f"act: {', '.join(agents_acting_in(kind))}."
+        )
+
+    @classmethod
+    def complete_config(cls, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The ``agent`` part of a config, with the class's values where it is silent."""
+        config = plain(checked_mapping(config, "agent"))
+        parts = type(cls.part_settings)
+        of_parts = {name: value for name, value in config.items() if name in typing.get_type_hints(parts)}
+        fields = completed(cls, {name: value for name, value in config.items() if name not in of_parts}, where="agent")
+        built = {f.name for f in dataclasses.fields(cls) if f.metadata.get("built")}
+        fields = {name: value for name, value in fields.items() if name in config or name not in built}
+        return {**completed(parts, of_parts, cls.part_settings, "agent"), **fields}
+
     @abstractmethod
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
+        """Fresh network parameters for these spaces, by network name."""
+
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Fresh parameters for these spaces."""
+        """The first state for these spaces: fresh parameters, statistics of no observation yet."""
+        statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
+        return AgentState(params=self.init_params(obs_space, action_space, key), obs_preprocessor_state=statistics)
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
         """The state that explores when this share of the training is over, for exploration that changes with it."""
@@ -63,10 +123,10 @@ class Agent(PyTreeNode):
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Exploring actions for ``sample_batch.obs`` ``[B, ...]``, and what the learner wants to remember of them.
+        """Exploring actions for ``sample_batch.obs`` ``[B, ...]``, and what the learner wants to know of them.
 
-        An agent with a memory reads what it remembers in ``sample_batch.extras.memory``, and gives what it will
-        remember as ``memory`` among the extras.
+        A recurrent agent reads its state in ``sample_batch.extras.recurrent_state``, and gives the next one as
+        ``recurrent_state`` among the extras.
 
         ``key`` is one key for the batch, or one per row ``[B]``.
         """
@@ -76,6 +136,39 @@ class Agent(PyTreeNode):
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The actions the agent is most confident of; the same arguments and results as ``compute_actions``."""
+
+
+def agents_acting_in(kind: ActionSpaces) -> list[str]:
+    """The names of evorl's agents that act in spaces of this kind, sorted. All algorithms are imported to know them."""
+    modules = {Agent.__module__, *load_all("evorl.algorithms")}
+    found, heirs = set(), Agent.__subclasses__()
+    while heirs:
+        agent = heirs.pop()
+        heirs += agent.__subclasses__()
+        if agent.__module__ in modules and kind in agent.acts_in:
+            found.add(_name_of(agent))
+    return sorted(found)
+
+
+def _name_of(agent: type[Agent]) -> str:
+    return agent.__name__.removesuffix("Agent")
+
+
+def select_observation(obs: Observation, key: str | None) -> Observation:
+    """The entry ``key`` of a dict observation; the observation itself for ``None``.
+
+    Raises:
+        ValueError: the observation has no such entry, or no entries at all.
+    """
+    if key is None:
+        return obs
+    if not isinstance(obs, Mapping):
+        raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
+    if key not in obs:
+        there_are = f"There are: {', '.join(sorted(map(str, obs)))}."
+        raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {there_are}")
+    entries: Mapping[Any, Observation] = obs
+    return entries[key]
 
 
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:
@@ -91,20 +184,25 @@ def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = 
     return select_observation(obs, obs_key)
 
 
-def action_distribution(action_space: Space, algorithm: str, squashed: bool = True) -> ActionDistribution:
+def action_distribution(action_space: Space, squashed: bool = True) -> ActionDistribution:
     """The distribution of a stochastic policy in this space: categorical, or normal, squashed by tanh if bounded.
 
     Raises:
         ValueError: the space is neither ``Discrete`` nor a flat ``Box``; it says so in words.
     """
-    if isinstance(action_space, Discrete):
-        return distribution_for(num_actions=action_space.n)
-    if isinstance(action_space, Box) and len(action_space.shape) == 1:
-        return distribution_for(action_size=action_space.shape[0], squashed=squashed and action_space.is_bounded)
-    raise ValueError(
-        f"{algorithm} acts in Discrete spaces and in flat Boxes, and this environment's action space is "
-        f"{action_space!r}. RandomAgent acts in any space."
-    )
+    kind = kind_of(action_space)
+    if kind is ActionSpaces.OTHERS:
+        known = in_words(ActionSpaces.DISCRETE_AND_BOXES)
+        raise ValueError(f"policies have distributions over {known}, and this action space is {action_space!r}.")
+    if kind is ActionSpaces.DISCRETE:
+        return distribution_for(num_actions=num_outputs(action_space))
+    bounded = kind is ActionSpaces.BOUNDED_BOXES
+    return distribution_for(action_size=num_outputs(action_space), squashed=squashed and bounded)
+
+
+def one_observation(obs_space: Space, obs_key: str | None = None) -> jax.Array:
+    """Zeros like one observation, or its entry ``obs_key``, with a leading axis: what networks are initialised by."""
+    return jax.tree.map(lambda x: x[None], select_observation(obs_space.zeros(), obs_key))
 
 
 def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
@@ -125,7 +223,14 @@ def observation_ndim(obs_space: Space, obs_key: str | None) -> int:
 class RandomAgent(Agent):
     """Acts uniformly at random in its action space. It has nothing to learn: the baseline and the warm-up."""
 
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.ANY
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
+        """None."""
+        return PyTreeDict()
+
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """A state that knows the action space."""
         return AgentState(params=PyTreeDict(), extra_state=_ActionSpace(action_space))
 
     def compute_actions(

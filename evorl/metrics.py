@@ -47,6 +47,15 @@ class WideCounter(PyTreeData):
         carry = (low < self.low).astype(jnp.uint32)
         return self.replace(high=self.high + high + carry, low=low)
 
+    def times(self, factor: int) -> Self:
+        """The count times a whole number from 0 to 2^32 - 1, by products of halves of words."""
+        upper, lower = jnp.uint32(factor >> 16), jnp.uint32(factor & 0xFFFF)
+        high, low = self.low >> 16, self.low & 0xFFFF
+        first, second, third = low * lower, low * upper, high * lower
+        middle = (first >> 16) + (second & 0xFFFF) + (third & 0xFFFF)
+        carry = high * upper + (second >> 16) + (third >> 16) + (middle >> 16)
+        return self.replace(high=self.high * jnp.uint32(factor) + carry, low=(middle << 16) | (first & 0xFFFF))
+
     def as_float(self) -> jax.Array:
         """The count as float32, exact up to 2^24 and to 7 digits beyond: for schedules inside a trace."""
         return self.high.astype(jnp.float32) * float(_WORD) + self.low.astype(jnp.float32)
@@ -147,8 +156,3 @@ class EvaluationMetrics(PyTreeData):
             episode_return_median=jnp.median(returns, axis=-1),
             episode_length=jnp.mean(self.episode_lengths.astype(jnp.float32), axis=-1),
         )
-
-
-def mean_metrics(metrics: Tree, axis: int | tuple[int, ...] | None = 0) -> Tree:
-    """The mean of every leaf over ``axis``, in float32: joins the metrics of folded iterations or minibatches."""
-    return jax.tree.map(lambda x: jnp.mean(jnp.asarray(x, jnp.float32), axis=axis), metrics)

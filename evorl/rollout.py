@@ -9,18 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
-from evorl.ops.packing import pack
-from evorl.ops.random import as_typed_key
-from evorl.ops.threefry import unrolled
-from evorl.ops.trees import zeros_where
+from evorl.ops.random import as_typed_key, unrolled
+from evorl.ops.trees import Packed, pack, zeros_where
 from evorl.sample_batch import SampleBatch
-from evorl.suggestions import did_you_mean
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
 
 EnvFn = Callable[[EnvState, Action], EnvState]
 ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
-_MEMORY = "agent_memory"  # its name in an environment state
+_RECURRENT_STATE = "recurrent_state"  # its name in an environment state
 
 
 def rollout(
@@ -51,28 +49,25 @@ def rollout(
 
     Returns:
         The trajectory, every leaf ``[T, B, ...]``, and the last environment state. ``next_obs`` is the true successor
-        of ``obs``, also where an episode ended and the environment was reset. What an agent with a memory remembered
-        before each step is ``extras.memory``; what it remembers now is in the environment state.
+        of ``obs``, also where an episode ended and the environment was reset. The recurrent state
+        of an agent before each step is ``extras.recurrent_state``; the present one is in the environment state.
 
     Raises:
         ValueError: a name in ``env_extra_fields`` is not in ``info``.
     """
     _check_fields(env_state.info, env_extra_fields)
     key = as_typed_key(key)
-    env_state = with_memory(env_state, agent_state)
+    env_state = with_recurrent_state(env_state, agent_state)
 
     def block(block_state: EnvState) -> tuple[EnvState, SampleBatch]:
         keys = _step_keys(key, block_state, rollout_length)
-        unpack: list[Callable[[Any], SampleBatch]] = []
 
-        def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, Any]:
+        def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, Packed[SampleBatch]]:
             env_state, transition = env_step(env_fn, action_fn, env_state, agent_state, step_key, env_extra_fields)
-            packed, unpack_rows = pack(transition, env_state.done.ndim)
-            unpack.append(unpack_rows)
-            return env_state, packed
+            return env_state, pack(transition, env_state.done.ndim)
 
         block_state, packed = jax.lax.scan(one_step, block_state, keys)
-        return block_state, unpack[-1](packed)
+        return block_state, packed.unpack()
 
     num_envs = jax.tree.leaves(env_state.done)[0].size
     size = block_size(num_envs, env_chunk)
@@ -98,50 +93,46 @@ def env_step(
 ) -> tuple[EnvState, SampleBatch]:
     """One step of the agent in its environments: the next state and the transition, leaves ``[B, ...]``.
 
-    An agent's memory is part of the episode's state: it is handed over in ``extras.memory``, comes back in the policy's
-    extras, and is zeros again where an episode has ended.
+    An agent's recurrent state is part of the episode's state: it is handed over in ``extras.recurrent_state``, comes
+    back in the policy's extras, and is zeros again where an episode has ended.
     """
-    memory = memory_of(env_state)
-    seen = SampleBatch(obs=env_state.obs, extras=None if memory is None else PyTreeDict(memory=memory))
-    actions, policy_extras = action_fn(agent_state, seen, key)
-    next_state = env_fn(_without_memory(env_state), actions)
-    extras = PyTreeDict() if memory is None else PyTreeDict(memory=memory)
-    if memory is not None:
-        remembered = zeros_where(next_state.done, policy_extras.pop("memory"))
-        next_state = next_state.replace(_internal=next_state._internal | {_MEMORY: remembered})
+    recurrent_state = recurrent_state_of(env_state)
+    extras = PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
+    actions, policy_extras = action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=extras), key)
+    next_state = env_fn(_without_recurrent_state(env_state), actions)
+    if recurrent_state is not None:
+        after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
+        next_state = next_state.replace(_internal=next_state._internal | {_RECURRENT_STATE: after})
+    env_extras = PyTreeDict({name: next_state.info[name] for name in env_extra_fields})
     transition = SampleBatch(
         obs=env_state.obs,
         actions=actions,
         rewards=next_state.reward,
         next_obs=next_state.info.get("next_obs", next_state.obs),
         dones=next_state.done,
-        extras=extras
-        | {
-            "policy_extras": policy_extras,
-            "env_extras": PyTreeDict({name: next_state.info[name] for name in env_extra_fields}),
-        },
+        extras=extras | {"policy_extras": policy_extras, "env_extras": env_extras},
     )
     return next_state, transition
 
 
-def with_memory(env_state: EnvState, agent_state: AgentState) -> EnvState:
-    """The state of environments in which the agent remembers nothing yet, unless it remembers something already."""
-    if agent_state.memory is None or memory_of(env_state) is not None:
+def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:
+    """The state of environments with the agent's recurrent state, that of episodes which start unless there is one."""
+    if agent_state.recurrent_state is None or recurrent_state_of(env_state) is not None:
         return env_state
     rows = env_state.done.shape
-    fresh = jax.tree.map(lambda x: jnp.zeros((*rows, *x.shape), x.dtype), agent_state.memory)
-    return env_state.replace(_internal=env_state._internal | {_MEMORY: fresh})
+    fresh = jax.tree.map(lambda x: jnp.zeros((*rows, *x.shape), x.dtype), agent_state.recurrent_state)
+    return env_state.replace(_internal=env_state._internal | {_RECURRENT_STATE: fresh})
 
 
-def memory_of(env_state: EnvState) -> Any:
-    """What the agent remembers of the running episodes, leaves ``[B, ...]``; ``None`` without a memory."""
-    return env_state._internal.get(_MEMORY) if isinstance(env_state._internal, Mapping) else None
+def recurrent_state_of(env_state: EnvState) -> Any:
+    """The agent's recurrent state in the running episodes, leaves ``[B, ...]``; ``None`` without one."""
+    return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 
-def _without_memory(env_state: EnvState) -> EnvState:
-    if memory_of(env_state) is None:
+def _without_recurrent_state(env_state: EnvState) -> EnvState:
+    if recurrent_state_of(env_state) is None:
         return env_state
-    internal = PyTreeDict({name: value for name, value in env_state._internal.items() if name != _MEMORY})
+    internal = PyTreeDict({name: value for name, value in env_state._internal.items() if name != _RECURRENT_STATE})
     return env_state.replace(_internal=internal)
 
 

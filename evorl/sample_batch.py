@@ -1,11 +1,9 @@
-"""Trajectory data: transitions in batches, episodes, and batches padded to one length."""
+"""Trajectory data: transitions in batches, and episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -77,18 +75,6 @@ class Episode(PyTreeData):
         return jax.tree.map(lambda r: jnp.sum(jnp.where(self.valid_mask, r, 0.0), axis=0), rewards)
 
 
-class PaddedBatch(PyTreeData):
-    """Sequences of different lengths in one array.
-
-    Attributes:
-        data: leaves ``[N, L, ...]``; zeros where padded.
-        mask: bool ``[N, L]``, which entries are data.
-    """
-
-    data: Any
-    mask: jax.Array
-
-
 def valid_mask(dones: jax.Array) -> jax.Array:
     """bool ``[T, ...]``: the steps of the first episode, its last one included."""
     ended = jnp.cumsum(dones.astype(jnp.int32), axis=0)
@@ -110,44 +96,6 @@ def first_episodes(dones: jax.Array, num_episodes: int, env_ids: jax.Array, num_
     ended = dones.astype(jnp.int32)
     turn = jnp.cumsum(ended, axis=0) - ended
     return turn * num_envs + env_ids < num_episodes
-
-
-def pad_sequences(sequences: Sequence[Any], length: int | None = None) -> PaddedBatch:
-    """Pytrees of ``[L_i, ...]`` padded with zeros to ``[N, length, ...]``.
-
-    Args:
-        sequences: at least one; the same structure each.
-        length: the longest by default.
-
-    Raises:
-        ValueError: there is no sequence, or one is longer than ``length``.
-    """
-    if not sequences:
-        raise ValueError("cannot pad an empty list of sequences.")
-    lengths = [jax.tree.leaves(sequence)[0].shape[0] for sequence in sequences]
-    padded = max(lengths) if length is None else length
-    if max(lengths) > padded:
-        raise ValueError(f"a sequence of {max(lengths)} steps does not fit into length {padded}.")
-
-    def pad(x: jax.Array) -> jax.Array:
-        return jnp.pad(x, [(0, padded - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
-
-    data = jax.tree.map(lambda *leaves: jnp.stack([pad(jnp.asarray(leaf)) for leaf in leaves]), *sequences)
-    mask = jnp.arange(padded) < jnp.asarray(lengths)[:, None]
-    return PaddedBatch(data=data, mask=mask)
-
-
-def masked_mean(values: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """Mean over the entries where ``mask`` holds (all without one); 0 where there are none.
-
-    Args:
-        values: ``[...]``; masked entries may hold anything.
-        mask: bool of the same shape.
-    """
-    if mask is None:
-        return jnp.mean(values)
-    chex.assert_equal_shape([values, mask])
-    return jnp.sum(jnp.where(mask, values, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def _present(field: Any, name: str) -> Any:

@@ -20,7 +20,7 @@ import inspect
 import sys
 import types as python_types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, dataclass_transform
 
 import chex
@@ -88,6 +88,8 @@ class PyTreeDict(dict):
     def copy(self) -> Self:
         return type(self)(self)
 
+    __copy__ = copy
+
     def __or__(self, other: Mapping) -> Self:
         return type(self)({**self, **other})
 
@@ -102,9 +104,6 @@ class PyTreeDict(dict):
             raise AttributeError(f"cannot replace {', '.join(unknown)}; there are: {', '.join(sorted(self))}")
         return type(self)({**self, **changes})
 
-    def __copy__(self) -> Self:
-        return self.copy()
-
     def __reduce__(self) -> tuple:
         return (type(self), (dict(self),))
 
@@ -117,21 +116,22 @@ def _convert_mappings(value: Any) -> Any:
     return value
 
 
-def _flatten_dict_with_keys(d: PyTreeDict) -> tuple[list, tuple]:
-    names = tuple(sorted(d))
-    return [(jax.tree_util.DictKey(name), d[name]) for name in names], names
+def _register_dict(cls: type[PyTreeDict]) -> None:
+    def flatten_with_keys(d: PyTreeDict) -> tuple[list, tuple]:
+        names = tuple(sorted(d))
+        return [(jax.tree_util.DictKey(name), d[name]) for name in names], names
 
+    def flatten(d: PyTreeDict) -> tuple[list, tuple]:
+        names = tuple(sorted(d))
+        return [d[name] for name in names], names
 
-def _unflatten_dict(names: tuple, children: Iterable[Any]) -> PyTreeDict:
-    d = PyTreeDict()
-    for name, child in zip(names, children, strict=True):
-        dict.__setitem__(d, name, child)
-    return d
+    def unflatten(names: tuple, children: Iterable[Any]) -> PyTreeDict:
+        d = cls()
+        for name, child in zip(names, children, strict=True):
+            dict.__setitem__(d, name, child)  # as it is: JAX puts placeholders where arrays were
+        return d
 
-
-jax.tree_util.register_pytree_with_keys(
-    PyTreeDict, _flatten_dict_with_keys, _unflatten_dict, lambda d: ([d[k] for k in sorted(d)], tuple(sorted(d)))
-)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def pytree_field(*, static: bool | None = None, **kwargs: Any) -> Any:
@@ -193,14 +193,10 @@ def _mark_static_by_annotation(cls: type) -> None:
             setattr(cls, name, pytree_field(static=True, **given))
 
 
-def _is_static(field: dataclasses.Field) -> bool:
-    return bool(field.metadata.get("static"))
-
-
 def _register(cls: type) -> None:
     fields = dataclasses.fields(cls)
-    data_names = tuple(f.name for f in fields if not _is_static(f))
-    static_names = tuple(f.name for f in fields if _is_static(f))
+    data_names = tuple(f.name for f in fields if not f.metadata.get("static"))
+    static_names = tuple(f.name for f in fields if f.metadata.get("static"))
 
     def flatten_with_keys(node: Any) -> tuple[list, tuple]:
         children = [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in data_names]
@@ -240,9 +236,9 @@ class PyTreeData:
 
 
 def _describe_illegal_leaf(leaf: Any) -> str | None:
-    if isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex | jax.ShapeDtypeStruct):
+    if isinstance(leaf, int | float | complex | jax.core.Tracer) or hasattr(leaf, "__jax_array__"):
         return None
-    if isinstance(leaf, jax.core.Tracer) or hasattr(leaf, "__jax_array__") or hasattr(leaf, "dtype"):
+    if hasattr(leaf, "dtype"):  # arrays, NumPy's numbers, abstract values
         return None
     return f"{type(leaf).__name__} ({str(leaf)[:60]})"
 
@@ -309,11 +305,13 @@ def _check_fields(node: PyTreeNode) -> None:
     for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType]
         where = f"{type(node).__name__}.{field.name}"
         value = getattr(node, field.name)
-        if _is_static(field):
+        if field.metadata.get("static"):
             value = _as_hashable(value)
             object.__setattr__(node, field.name, value)
-            if not isinstance(value, Hashable) or not _hashes(value):
-                raise TypeError(f"{where} is static and must be hashable, got {type(value).__name__}.")
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(f"{where} is static and must be hashable, got {type(value).__name__}.") from None
             continue
         for leaf in jax.tree.leaves(value):
             problem = _describe_illegal_leaf(leaf)
@@ -324,21 +322,28 @@ def _check_fields(node: PyTreeNode) -> None:
                 )
 
 
-def _hashes(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+class ByValue:
+    """Compared and hashed by what it was made of, so that equal ones share compiled programs. It is never changed.
+
+    The hash is computed once: a trace asks for it at every call of a compiled method.
+    """
+
+    def _identity(self) -> Any:
+        """What two equal ones have equal, hashable. One that says nothing equals only itself."""
+        return id(self)
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other or (type(self) is type(other) and self._identity() == other._identity())
+
+    def __hash__(self) -> int:
+        if "_hash" not in self.__dict__:
+            self.__dict__["_hash"] = hash((type(self), self._identity()))
+        return self.__dict__["_hash"]
 
 
 class State(PyTreeDict):
     """The running state of a workflow: everything that a step changes, by name."""
 
 
-jax.tree_util.register_pytree_with_keys(
-    State,
-    _flatten_dict_with_keys,
-    lambda names, children: State(_unflatten_dict(names, children)),
-    lambda d: ([d[k] for k in sorted(d)], tuple(sorted(d))),
-)
+_register_dict(PyTreeDict)
+_register_dict(State)

@@ -1,7 +1,6 @@
-"""The rules of the house, each a function from source files to sentences about what breaks it.
+"""The rules of the house: each takes the files of a tree and returns one sentence per breach, none where it is kept.
 
-A rule takes the files of a tree and returns one sentence per breach, empty when the tree keeps it. The tests next
-door apply every rule to the repository, and to a small broken tree to show that it bites.
+The tests next door apply every rule to the repository, and to a small broken tree to show that it bites.
 """
 
 from __future__ import annotations
@@ -12,18 +11,20 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
-from tests.source_tree import SourceFile
+from tests.support.import_graph import circles, import_graph
+from tests.support.source_tree import SourceFile
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("suggestions", "types", "ops", "distributions"),
+    ("types", "ops", "distributions", "config"),
     ("sample_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
-    ("agent", "action_value", "actor_critic", "policy_agent", "soft_actor_critic"),
+    ("agent", "agents"),
     ("rollout",),
     ("evaluators",),
+    ("runs", "execution"),
     ("workflows",),
     ("algorithms",),
-    ("runtime", "run_folder", "checkpointing", "recorders", "rendering", "cli_errors", "cli_settings", "cli"),
+    ("recorders", "rendering", "cli"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -42,15 +43,15 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "tensorboardX": ("evorl/recorders/",),
     "matplotlib": ("evorl/recorders/", "evorl/rendering"),
     "rich": ("evorl/recorders/", "evorl/cli"),
-    "orbax": ("evorl/checkpointing",),
+    "orbax": ("evorl/runs",),
     "hydra": ("evorl/cli",),
-    "yaml": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/"),
-    "logging": ("evorl/cli", "evorl/checkpointing", "evorl/recorders/", "evorl/workflows/"),
+    "yaml": ("evorl/cli", "evorl/runs", "evorl/recorders/"),
+    "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
 OPTIONAL_LIBRARIES = {"wandb", "evosax"}
 
-DEVICE_HOMES = ("evorl/workflows/execution",)
+DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
     "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "
     "jax.local_device_count jax.device_put jax.default_device jax.experimental.shard_map jax.experimental.mesh_utils"
@@ -104,15 +105,36 @@ def layers(files: Files) -> list[str]:
     return breaches
 
 
+def _sibling_bases(file: SourceFile) -> set[str]:
+    """The modules whose classes a file's classes are changes of."""
+    origin = {target.rpartition(".")[2]: target.rpartition(".")[0] for target, _ in file.imports}
+    classes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    return {origin[base] for node in classes for base in _base_names(node) if base in origin}
+
+
 def algorithms_stand_alone(files: Files) -> list[str]:
-    """No algorithm imports another."""
+    """No algorithm imports another, but for the founder of its family: the one whose classes its own change."""
     return [
         f"{file.path}:{line}: imports another algorithm, {target}"
         for file in files
         if file.path.startswith("evorl/algorithms/") and not file.is_init
         for target, line in file.imports
-        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module])
+        if target.startswith("evorl.algorithms.") and not _matches(target, [file.module, *_sibling_bases(file)])
     ]
+
+
+def no_circles(files: Files) -> list[str]:
+    """No file imports one that comes back to it, in functions and for types too."""
+    return [f"a circle of imports: {' -> '.join(group)}" for group in circles(import_graph(files))]
+
+
+def one_name_one_file(files: Files) -> list[str]:
+    """A file's name says what it holds: no two rooms of the package have a file of the same name."""
+    homes: dict[str, list[str]] = {}
+    for file in _package(files):
+        if not file.is_init:
+            homes.setdefault(file.path.rpartition("/")[2], []).append(file.path)
+    return [f"one name for several files: {', '.join(paths)}" for paths in homes.values() if len(paths) > 1]
 
 
 def libraries_at_home(files: Files) -> list[str]:
@@ -170,10 +192,10 @@ def no_pickle(files: Files) -> list[str]:
 
 
 def file_sizes(files: Files) -> list[str]:
-    """No file over 400 lines, algorithms 250, scripts 30; the median file of the package at most 150."""
+    """No file over 350 lines, algorithms 250, scripts 30; the median file of the package at most 150."""
     breaches = []
     for file in files:
-        most = 400
+        most = 350
         if file.path.startswith("evorl/algorithms/"):
             most = 250
         elif file.path.startswith("scripts/"):
@@ -187,10 +209,10 @@ def file_sizes(files: Files) -> list[str]:
 
 
 def function_sizes(files: Files) -> list[str]:
-    """No function over 80 lines, in algorithms 40; nine in ten of the package at most 40."""
+    """No function over 70 lines, in algorithms 40; nine in ten of the package at most 40."""
     breaches, sizes = [], []
     for file in files:
-        most = 40 if file.path.startswith("evorl/algorithms/") else 80
+        most = 40 if file.path.startswith("evorl/algorithms/") else 70
         for node in file.functions:
             if _function_lines(node) > most:
                 breaches.append(
@@ -231,13 +253,10 @@ def _depth(name: str, classes: dict[str, ast.ClassDef]) -> int:
 
 
 def class_depth(files: Files) -> list[str]:
-    """At most three steps of inheritance inside the package."""
+    """At most four steps of inheritance inside the package."""
     classes = _classes(files)
-    return [
-        f"class {name} stands {_depth(name, classes)} steps deep, at most 3"
-        for name in classes
-        if _depth(name, classes) > 3
-    ]
+    depths = {name: _depth(name, classes) for name in classes}
+    return [f"class {name} stands {depth} steps deep, at most 4" for name, depth in depths.items() if depth > 4]
 
 
 def _overrides(method: str, node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
@@ -313,6 +332,8 @@ def mirror_tests(files: Files) -> list[str]:
 RULES: tuple[Rule, ...] = (
     layers,
     algorithms_stand_alone,
+    no_circles,
+    one_name_one_file,
     libraries_at_home,
     devices_in_one_place,
     modern_jax,
@@ -325,17 +346,3 @@ RULES: tuple[Rule, ...] = (
     asserts_speak,
     mirror_tests,
 )
-
-# Spelt in parts, so that this file keeps its own rule.
-_HOSTS = ["pypi" + ".org", "python" + "hosted", "ana" + "conda.org", "--index" + "-url", "--find" + "-links"]
-_MACHINE_PATH = re.compile(r"(?<![\w.~}/-])/(?:work|root|home|tmp|opt|mnt|Users)/\w")
-
-
-def portable_text(path: str, text: str) -> list[str]:
-    """No tracked file names a package registry's host or a folder of somebody's machine."""
-    breaches = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        breaches += [f"{path}:{number}: names the package host {host}" for host in _HOSTS if host in line]
-        if _MACHINE_PATH.search(line):
-            breaches.append(f"{path}:{number}: names a folder of one machine: {line.strip()[:80]}")
-    return breaches

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 # Children started by tests (the command line, mostly) inherit what stands in the environment.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Most programs run for moments: see ``tests/compilation.py`` for those that do not, which are as fast at level 2 and
-# take two thirds of the time to compile. So they do by the older emitters, by which evorl compiles initial states
-# (``evorl.workflows.execution``), and small ones are not worth dividing among threads.
+# Most programs run for moments: see ``tests/support/compilation.py`` for those that do not, which are as fast at
+# level 2 and take two thirds of the time to compile. So they do by the older emitters, by which evorl compiles initial
+# states (``evorl.execution.programs``), and small ones are not worth dividing among threads.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=2"
@@ -22,9 +22,12 @@ import hypothesis
 import jax
 import pytest
 
-from evorl.runtime import collect_garbage_seldom, release_programs
+from evorl.cli.runtime import collect_garbage_seldom, release_programs
 
 NUM_DEVICES = 4
+
+# Contracts say what is not as they promise: their asserts are rewritten like those of test files.
+pytest.register_assert_rewrite("tests.conformance", "tests.support")
 
 # Properties are tried on few examples, the same in every run, and compiling one of them may take its time.
 hypothesis.settings.register_profile("evorl", max_examples=25, deadline=None, derandomize=True, database=None)

@@ -16,6 +16,7 @@ from evorl.agent import (
     random_actions,
 )
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import ActionSpaces, in_words
 from evorl.ops.normalization import init_statistics, normalize, update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -68,19 +69,25 @@ def test_observations_are_normalised_and_chosen_in_one_place() -> None:
 
 
 def test_the_distribution_suits_the_action_space() -> None:
-    categorical = action_distribution(Discrete(3), "PPO")
+    categorical = action_distribution(Discrete(3))
     assert (categorical.is_discrete, categorical.num_parameters) == (True, 3)
-    squashed = action_distribution(BOX, "PPO")
+    squashed = action_distribution(BOX)
     assert (squashed.is_discrete, squashed.size, squashed.num_parameters) == (False, 2, 4)
     assert squashed.kind == "tanh_normal"
-    assert action_distribution(BOX, "PPO", squashed=False).kind == "normal"
-    assert action_distribution(Box(-jnp.inf, jnp.inf, (2,)), "PPO").kind == "normal"
+    assert action_distribution(BOX, squashed=False).kind == "normal"
+    assert action_distribution(Box(-jnp.inf, jnp.inf, (2,))).kind == "normal"
 
 
 @pytest.mark.parametrize("space", [TupleSpace((BOX, Discrete(2))), Box(-1.0, 1.0, (2, 2))], ids=repr)
 def test_a_space_it_cannot_act_in_is_refused_in_words(space: Space) -> None:
-    with pytest.raises(ValueError, match=r"SAC acts in Discrete spaces and in flat Boxes.*RandomAgent acts in any"):
-        action_distribution(space, "SAC")
+    with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, and this action space is"):
+        action_distribution(space)
+
+
+def test_every_kind_of_action_space_has_words() -> None:
+    for kinds in range(1, ActionSpaces.ANY.value + 1):
+        assert in_words(ActionSpaces(kinds))
+    assert in_words(ActionSpaces.BOUNDED_BOXES | ActionSpaces.DISCRETE) == "Discrete spaces and flat, bounded Boxes"
 
 
 def test_the_rank_of_an_observation() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
+from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
 PYTHON_PAGES = [p for p in PAGES if any(b.language == "python" for b in blocks(p.values[0]))]
@@ -70,7 +70,7 @@ def compose(overrides: list[str]):
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from evorl.cli import config_folder
+    from evorl.cli.main import config_folder
 
     jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(overrides), max_batch_size=None)
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
@@ -105,7 +105,7 @@ def test_commands_name_options_that_exist(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_tables_follow_the_configs_and_the_results(page):
     text = page.read_text(encoding="utf-8")
-    assert text == with_tables(text), "a table is out of date: python -m tests.doc_pages"
+    assert text == with_tables(text), "a table is out of date: python -m tests.support.doc_pages"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.metrics import EvaluationMetrics, WideCounter, episode_statistics, mean_metrics
-from evorl.types import PyTreeDict
+from evorl.metrics import EvaluationMetrics, WideCounter, episode_statistics
 
 
 @pytest.mark.parametrize("start", [0, 5, 2**32 - 3, 2**40 + 2**32 - 1])
@@ -21,6 +22,11 @@ def test_counter_carries_between_its_words(start: int) -> None:
     assert int(counter.add(2**33 + 7)) == total + 2**33 + 7
     assert int(counter.add(0)) == total
     np.testing.assert_allclose(counter.as_float(), total, rtol=1e-6)
+
+
+def test_counter_times_a_number_is_exact() -> None:
+    for value, factor in itertools.product((0, 1, 2**16 - 1, 2**32 - 1, 2**32 + 77), (0, 1, 3, 2**16, 2**20 + 5)):
+        assert int(WideCounter.create(value).times(factor)) == value * factor
 
 
 def test_counter_in_a_scan_and_over_seeds() -> None:
@@ -77,10 +83,3 @@ def test_evaluation_summary() -> None:
     assert (summary.episode_return, summary.episode_return_median, summary.episode_length) == (3.0, 2.0, 20.0)
     assert (summary.episode_return_min, summary.episode_return_max) == (1.0, 6.0)
     np.testing.assert_allclose(summary.episode_return_std, np.std([1, 2, 6]), rtol=1e-6)
-
-
-def test_mean_metrics_joins_folded_iterations() -> None:
-    result = mean_metrics(PyTreeDict(loss=jnp.array([1.0, 3.0]), n=jnp.array([[1, 2], [3, 4]])))
-    assert result.loss == 2.0
-    np.testing.assert_array_equal(result.n, [2.0, 3.0])
-    assert mean_metrics(jnp.array([[1, 2], [3, 4]]), axis=None) == 2.5

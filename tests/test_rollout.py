@@ -16,7 +16,7 @@ from evorl.envs.wrappers import VmapAutoResetWrapper
 from evorl.rollout import block_size, rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.countdown import LONGEST, Countdown
+from tests.support.countdown import LONGEST, Countdown
 
 LENGTH, NUM_ENVS = 15, 4
 KEY = jax.random.key(3)
@@ -114,27 +114,29 @@ def test_blocks_are_the_largest_even_ones(num_envs: int, env_chunk: int | None, 
 
 def _counting(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
     """Remembers how many steps of the episode it has seen, and the first of its observations."""
-    memory = batch.extras.memory
-    first = jnp.where(memory.steps[..., None] == 0, batch.obs, memory.first)
+    recurrent_state = batch.extras.recurrent_state
+    first = jnp.where(recurrent_state.steps[..., None] == 0, batch.obs, recurrent_state.first)
     actions, _ = _act(agent_state, batch, key)
-    return actions, PyTreeDict(memory=PyTreeDict(steps=memory.steps + 1, first=first))
+    return actions, PyTreeDict(recurrent_state=PyTreeDict(steps=recurrent_state.steps + 1, first=first))
 
 
 @pytest.mark.parametrize("env_chunk", [None, 2])
 def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(env_chunk: int | None) -> None:
     env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
     zeros = PyTreeDict(steps=jnp.zeros((), jnp.int32), first=jnp.zeros(env.obs_space.shape))
-    agent_state = AgentState(jnp.float32(0.5), memory=zeros)
+    agent_state = AgentState(jnp.float32(0.5), recurrent_state=zeros)
 
     def run(start: EnvState) -> tuple[SampleBatch, EnvState]:
         return rollout(env.step, _counting, start, agent_state, KEY, LENGTH, env_chunk=env_chunk)
 
     batch, last = jax.jit(run)(env.reset(KEY))
     again, _ = jax.jit(run)(last)
-    assert "memory" not in batch.extras.policy_extras
+    assert "recurrent" not in batch.extras.policy_extras
     dones = np.concatenate([batch.dones, again.dones])
     obs = np.concatenate([batch.obs, again.obs])
-    steps, first = (np.concatenate([batch.extras.memory[k], again.extras.memory[k]]) for k in ("steps", "first"))
+    steps, first = (
+        np.concatenate([batch.extras.recurrent_state[k], again.extras.recurrent_state[k]]) for k in ("steps", "first")
+    )
     assert dones.any(axis=0).all()
     assert steps.max() > 1
     for env_id in range(NUM_ENVS):

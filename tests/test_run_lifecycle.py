@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from evorl.checkpointing import RunCheckpointer
-from evorl.cli import build_workflow, restore
-from evorl.run_folder import RunFolder
+from evorl.cli.main import build_workflow, restore
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
 from evorl.types import State
-from tests.small_workflows import assert_identical
+from tests.support.small_workflows import assert_identical
 
 ROOT = Path(__file__).resolve().parent.parent
 ITERATION = 64  # environment steps

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +10,8 @@ import pytest
 
 from evorl.sample_batch import (
     Episode,
-    PaddedBatch,
     SampleBatch,
     first_episodes,
-    masked_mean,
-    pad_sequences,
     valid_mask,
 )
 from evorl.types import PyTreeDict
@@ -66,27 +66,6 @@ def test_episode_sums_up_to_its_end() -> None:
         _ = Episode(SampleBatch(dones=jnp.ones(3))).episode_return
 
 
-def test_sequences_are_padded_with_zeros() -> None:
-    sequences = [SampleBatch(rewards=jnp.ones(n), obs=jnp.ones((n, 2))) for n in (1, 3)]
-    padded = pad_sequences(sequences, length=4)
-    assert isinstance(padded, PaddedBatch)
-    np.testing.assert_array_equal(padded.mask, [[1, 0, 0, 0], [1, 1, 1, 0]])
-    np.testing.assert_array_equal(padded.data.rewards, padded.mask.astype(float))
-    assert padded.data.obs.shape == (2, 4, 2)
-    assert pad_sequences(sequences).mask.shape == (2, 3)
-    with pytest.raises(ValueError, match="3 steps does not fit into length 2"):
-        pad_sequences(sequences, length=2)
-    with pytest.raises(ValueError, match="empty list"):
-        pad_sequences([])
-
-
-def test_masked_mean_ignores_what_is_masked() -> None:
-    values, mask = jnp.array([1.0, jnp.nan, 3.0]), jnp.array([True, False, True])
-    assert masked_mean(values, mask) == 2.0
-    assert masked_mean(values, jnp.zeros(3, bool)) == 0.0
-    assert masked_mean(jnp.array([1.0, 2.0])) == 1.5
-
-
 def test_first_episodes_are_chosen_turn_by_turn() -> None:
     """Of environments 2 and 3 of four: five episodes are the first of each, and the second of environment 0."""
     dones = jnp.array([[1, 0], [0, 0], [1, 1], [0, 0]])
@@ -94,3 +73,14 @@ def test_first_episodes_are_chosen_turn_by_turn() -> None:
         chosen = first_episodes(dones, num_episodes, jnp.array([2, 3]), 4)
         np.testing.assert_array_equal(chosen.sum(axis=0), [first, second])
         assert all(chosen[:n, i].all() for i, n in enumerate((first, second)))
+
+
+def test_the_page_on_extras_names_all_that_is_read():
+    root = Path(__file__).resolve().parent.parent
+    page = (root / "docs" / "reference" / "data.md").read_text("utf-8")
+    sources = [path.read_text("utf-8") for path in (root / "evorl").rglob("*.py")]
+    names = {name for text in sources for name in re.findall(r"\bextras\.(?:(?:env|policy)_extras\.)?(\w+)", text)}
+    names -= {"get", "items", "pop", "replace"}  # methods
+    assert {"termination", "weights", "log_prob"} <= names
+    missing = [name for name in sorted(names) if not re.search(rf"`([\w.]+\.)?{name}`", page)]
+    assert not missing, f"docs/reference/data.md does not tell of {missing} in the extras of a SampleBatch"

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
+from evorl.config.values import require_positive
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import gradient_step
-from evorl.ops.schedules import linear_schedule
+from evorl.ops.optimization import Optimizer, gradient_step
+from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.settings import require_positive
 
 
 class A2CAgent(ActorCriticAgent):
@@ -28,27 +28,24 @@ class A2CAgent(ActorCriticAgent):
     Attributes:
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        final_entropy_coefficient: its value at the end of training, reached linearly; ``None`` keeps it constant.
         normalize_advantages: whether advantages are standardised over each trajectory.
     """
 
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.01
-    final_entropy_coefficient: float | None = None
+    entropy_coefficient: float | Schedule = 0.01
     normalize_advantages: bool = False
 
     ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}
 
     def loss(
-        self, params: Params, agent_state: AgentState, batch: SampleBatch, progress: jax.Array
+        self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
     ) -> tuple[jax.Array, PyTreeDict]:
         """``-log pi(a|s) A`` and ``(V(s) - G)^2`` (section 4), with an entropy bonus, of a batch ``[T, B]``."""
-        remembered = batch.extras.policy_extras
-        policy, values, _ = self.estimates_along(agent_state, params, batch)
-        policy_loss = policy_gradient(policy.log_prob(remembered.raw_action), remembered.advantages).mean()
-        value_loss = squared_error(values, remembered.targets).mean()
+        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
+        value_loss = squared_error(values, batch.targets).mean()
         entropy = policy.entropy().mean()
-        entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
+        entropy_coefficient = value_at(self.entropy_coefficient, progress)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
         return loss, PyTreeDict(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
 
@@ -61,8 +58,12 @@ class A2CWorkflow(OnPolicyWorkflow):
     """
 
     agent: A2CAgent
+    total_timesteps: float = 5e5
+    rollout_length: int = 8
+    optimizer: Optimizer = Optimizer(learning_rate=Schedule(7e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     gae_lambda: float = 1.0
 
+    default_num_envs: ClassVar[int] = 8
     ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
 
     def __post_init__(self) -> None:
@@ -72,9 +73,9 @@ class A2CWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One step on a trajectory with its advantages; the loss sees the statistics that acted."""
-        batch = self.agent.with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
+        batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
         if self.agent.normalize_advantages:
-            batch = with_standardized_advantages(batch)
+            batch = batch.with_standardized_advantages()
         params, opt_state, metrics = gradient_step(
             self.agent.loss,
             self.optimizer,
@@ -85,6 +86,5 @@ class A2CWorkflow(OnPolicyWorkflow):
             progress,
             progress=progress,
         )
-        remembered = batch.extras.policy_extras
-        metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
+        metrics.explained_variance = explained_variance(batch.values, batch.targets)
         return agent_state.replace(params=params), opt_state, metrics

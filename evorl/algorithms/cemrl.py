@@ -74,12 +74,12 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
 
         def with_one(learned: PyTreeDict, turn: tuple[jax.Array, Params]) -> tuple[PyTreeDict, PyTreeDict]:
             i, policy = turn
-            own = learned.replace(agent_state=_with_policies(learned.agent_state, policy))
+            learner = learned.replace(agent_state=_with_policies(learned.agent_state, policy))
             updates = (num_updates + i) // num_policies
-            losses, own, _ = learn_in_blocks(
-                self.learner, own, state.replay_state, jax.random.fold_in(key, i), updates, progress
+            losses, learner, _ = learn_in_blocks(
+                self.learner, learner, state.replay_state, jax.random.fold_in(key, i), updates, progress
             )
-            return own, jax.tree.map(lambda x: x * updates, losses)
+            return learner, jax.tree.map(lambda x: x * updates, losses)
 
         turns = (jnp.arange(num_policies), policies)
         learned, losses = jax.lax.scan(with_one, row_of(state.learners), turns)
@@ -87,7 +87,7 @@ class CEMRLWorkflow(EvolutionGuidedWorkflow):
 
 
 def _with_policies(agent_state: AgentState, policy: Params) -> AgentState:
-    """An agent whose policy, and the slow copy of it if there is one, is another."""
+    """An agent whose policy, and the target network of it if there is one, is another."""
     params = agent_state.params
     names = [name for name in ("policy", "target_policy") if name in params]
     return agent_state.replace(params=params.replace(**dict.fromkeys(names, policy)))

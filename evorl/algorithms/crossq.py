@@ -1,4 +1,4 @@
-"""CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without slow critics.
+"""CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605): soft actor-critic without target critics.
 
 Wide critics with batch renormalisation see both ends of each transition in one forward pass, (s, a) and (s', a')
 together, so that the statistics are those of all their inputs. The targets come out of that same pass.
@@ -13,34 +13,39 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, preprocess
-from evorl.envs.space import Space
-from evorl.networks import STATISTICS, apply_in_training
+from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
+from evorl.config.values import require_positive
+from evorl.envs.space import ActionSpaces, Space
+from evorl.networks.layers import STATISTICS
+from evorl.networks.q_networks import apply_in_training
+from evorl.networks.torso_settings import TorsoDifferences, TorsoSettings
 from evorl.ops import collectives
-from evorl.ops.optimization import when_due
+from evorl.ops.optimization import Optimizer, when_due
 from evorl.sample_batch import SampleBatch
-from evorl.soft_actor_critic import SoftActorCriticAgent, bellman_loss
-from evorl.types import Action, Key, Observation, Params, PyTreeDict
-from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import require_positive
-from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates
+from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
 
 
-class CrossQAgent(SoftActorCriticAgent):
+def _normalized_layers(width: int) -> tuple[str | int, ...]:
+    return ("batch_renorm", width, "batch_renorm", width, "batch_renorm")
+
+
+class CrossQAgent(SACAgent):
     """A stochastic policy and an ensemble of critics, both with batch renormalisation, and a temperature.
 
     The running statistics of a network stand in ``AgentState.extra_state``, by its name. Acting and evaluation use
     them, and so does a network that another one learns from.
     """
 
-    continuous_only: ClassVar[bool] = True
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
     keeps_statistics: ClassVar[bool] = True
-    network_defaults: ClassVar[Mapping[str, Any]] = {
-        "torso": ("batch_renorm", 256, "batch_renorm", 256, "batch_renorm"),
-        "activation": "relu",
-    }
+    part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings(
+        network=TorsoSettings(_normalized_layers(256), "relu", orthogonal=False),
+        critic_network=TorsoDifferences(_normalized_layers(2048)),
+    )
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Fresh networks; no slow critics, and statistics apart from the parameters."""
+        """Fresh networks; no target networks, and statistics apart from the parameters."""
         state = super().init(obs_space, action_space, key)
         networks = {name: dict(state.params[name]) for name in ("policy", "critic")}
         statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})
@@ -64,14 +69,14 @@ class CrossQAgent(SoftActorCriticAgent):
         """Squared soft Bellman errors of all critics, whose targets are of the same forward pass (section 3)."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
-        next_actions, next_log_prob, _ = self.drawn(policy, keys)
+        next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         ends = [preprocess(agent_state, obs, self.value_obs_key) for obs in (batch.obs, batch.next_obs)]
         joined = (jnp.concatenate(ends), jnp.concatenate([batch.actions, jnp.asarray(next_actions)]))
         outputs, statistics = apply_in_training(
             self.critic_network, critic_params, agent_state.extra_state.critic, *joined
         )
         q_values, next_q_values = jnp.split(outputs, 2, axis=1)  # [K, N]
-        next_values = self.pooled(next_q_values) - jnp.exp(params.log_temperature) * next_log_prob
+        next_values = self.pool_critics(next_q_values) - jnp.exp(params.log_temperature) * next_log_prob
         loss, losses = bellman_loss(q_values, next_values, batch)
         return loss, losses | {"statistics": statistics}
 
@@ -85,7 +90,7 @@ class CrossQAgent(SoftActorCriticAgent):
         return loss, losses | {"statistics": statistics}
 
 
-class CrossQWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
+class CrossQWorkflow(SACWorkflow):
     """CrossQ: the critics at each update; policy and temperature at every ``policy_delay``-th.
 
     Attributes:
@@ -94,6 +99,9 @@ class CrossQWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
     """
 
     agent: CrossQAgent
+    actor_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
+    critic_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
+    temperature_optimizer: Optimizer = Optimizer(learning_rate=1e-3, beta1=0.5)
     policy_delay: int = 3
     tau: float = 0.0
 

@@ -15,22 +15,32 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
+from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.agents.target_network import update_part
+from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
-from evorl.networks import build_torso
+from evorl.networks.torso_settings import TorsoDifferences, differing_torso
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.random import split_rows
-from evorl.ops.target_update import polyak_update
+from evorl.ops.trees import polyak_update
 from evorl.sample_batch import SampleBatch
-from evorl.soft_actor_critic import SoftActorCriticAgent
-from evorl.types import Key, Params, PyTreeDict, pytree_field
-from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates, update_part
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode, pytree_field
 
 
-class DisCorAgent(SoftActorCriticAgent):
-    """A soft actor-critic with a network beside each critic that estimates its accumulated error, and its slow copy.
+class DisCorSettings(CriticEnsembleSettings):
+    """What is built of the agent.
+
+    Attributes:
+        error_network: where the networks that estimate the critics' errors differ from ``network``.
+    """
+
+    error_network: TorsoDifferences = TorsoDifferences(torso=(256, 256, 256))
+
+
+class DisCorAgent(SACAgent):
+    """A soft actor-critic with a network for each critic that estimates its accumulated error, and target networks.
 
     Attributes:
         error_network: errors ``[K, ...]`` of an observation and an action, or ``[K, ..., A]`` of all discrete actions.
@@ -41,41 +51,38 @@ class DisCorAgent(SoftActorCriticAgent):
     error_temperature: float = 10.0
 
     ranges: ClassVar[Mapping[str, str]] = {"error_temperature": "(0, inf)"}
-    part_settings: ClassVar[Mapping[str, Any]] = {**SoftActorCriticAgent.part_settings, "error_network": Mapping}
+    part_settings: ClassVar[PyTreeNode] = DisCorSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The networks; ``error_network`` says where those of errors differ from ``network``."""
-        options = {**settings.get("network", {}), **settings.pop("error_network", {})}
+        torso = differing_torso(settings["network"], settings.pop("error_network"))
         parts = super().parts(settings, env)
         return {
             **parts,
-            "error_network": parts["critic_network"].clone(torso=build_torso(options, **cls.network_defaults)),
+            "error_network": parts["critic_network"].clone(torso=torso),
         }
 
-    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Also fresh networks of errors; their slow copies start equal."""
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """Also fresh networks of errors; their target networks start equal."""
         key, error_key = jax.random.split(key)
-        state = super().init(obs_space, action_space, key)
-        obs = jax.tree.map(lambda x: x[None], obs_space.zeros())
-        error = self.fresh_critics(self.error_network, obs, action_space, error_key)
-        added = PyTreeDict(
+        error = self.init_critics(self.error_network, obs_space, action_space, error_key)
+        return super().init_params(obs_space, action_space, key) | PyTreeDict(
             error=error,
             target_error=jax.tree.map(jnp.copy, error),
             error_temperature=jnp.full(self.critic_network.num_critics, self.error_temperature, jnp.float32),
         )
-        return state.replace(params=state.params | added)
 
     def discounted_next_errors(self, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
-        """``discount * Delta'(s', a')`` by the slow networks, ``[K, N]``: how much targets are in doubt.
+        """``discount * Delta'(s', a')`` by the target networks, ``[K, N]``: how much targets are in doubt.
 
         The next action is drawn; of discrete ones it is the expectation.
         """
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
-        actions, _, _ = self.drawn(policy, keys)
+        actions, _, _ = self.sample_actions(policy, keys)
         errors = self.critics(agent_state, params.target_error, batch.next_obs, actions, self.error_network)
-        return batch.extras.discounts * self.expected(policy, errors)
+        return batch.extras.discounts * self.expectation(policy, errors)
 
     def error_loss(
         self,
@@ -93,12 +100,12 @@ class DisCorAgent(SoftActorCriticAgent):
         return 0.5 * loss, PyTreeDict(error_loss=loss, errors=jnp.maximum(errors, 0.0).mean(axis=-1))
 
 
-class DisCorWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
-    """DisCor: weighted critics, their errors, actor and temperature in turn, then all slow copies follow."""
+class DisCorWorkflow(SACWorkflow):
+    """DisCor: weighted critics, their errors, actor and temperature in turn, then all target networks follow."""
 
     agent: DisCorAgent
 
-    loss_names: ClassVar[tuple[str, ...]] = (*SoftActorCriticUpdates.loss_names, "error_loss", "error_temperature")
+    loss_names: ClassVar[tuple[str, ...]] = (*SACWorkflow.loss_names, "error_loss", "error_temperature")
 
     def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
         """The optimizer of the critics has a second state, for the networks of their errors."""
@@ -116,8 +123,8 @@ class DisCorWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
         weighted = batch.replace(extras=batch.extras.replace(weights=weights))
         agent_state, opt_state, losses = super().update_critics(agent_state, opt_state, weighted, keys, progress)
         part = ("error", self.agent.error_loss, self.critic_optimizer)
-        given = (agent_state, batch, losses.td_errors, next_errors)
-        agent_state, opt_state, error_losses = update_part(part, agent_state, opt_state, *given, progress=progress)
+        inputs = (agent_state, batch, losses.td_errors, next_errors)
+        agent_state, opt_state, error_losses = update_part(part, agent_state, opt_state, *inputs, progress=progress)
         temperature = polyak_update(temperature, collectives.mean_over_shares(error_losses.pop("errors")), self.tau)
         agent_state = agent_state.replace(params=agent_state.params.replace(error_temperature=temperature))
         error_losses.error_temperature = temperature.mean()

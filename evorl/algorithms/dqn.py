@@ -14,22 +14,58 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.action_value import ActionValueAgent, of_actions
 from evorl.agent import AgentState
+from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.target_network import init_online_optimizer, update_online_and_target
+from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
 from evorl.envs.space import Space
+from evorl.networks.torso_settings import TorsoSettings
 from evorl.ops.losses import huber, td_error
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.ops.value_distributions import categorical_losses, quantile_huber
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Observation, Params, PyTreeDict, pytree_field
+from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import check_names, checked_mapping, checked_num_atoms, checked_value
-from evorl.workflows.target_network import init_online_optimizer, update_online_and_target
+
+
+class DQNHeads(PyTreeNode):
+    """The ends of the network.
+
+    Attributes:
+        dueling: a value and an advantage of each action, instead of a value of each.
+        noisy: learned noise on the weights, by which the agent explores.
+    """
+
+    dueling: bool = False
+    noisy: bool = False
+
+
+class DQNNetworkSettings(TorsoSettings):
+    """The network of action values.
+
+    Attributes:
+        heads: its ends.
+    """
+
+    heads: DQNHeads = DQNHeads()
+
+
+class DQNSettings(PyTreeNode):
+    """What is built of the agent.
+
+    Attributes:
+        network: of the values of all actions.
+        num_atoms: categories or quantiles of a distribution; null for expected values.
+    """
+
+    network: DQNNetworkSettings = DQNNetworkSettings(torso=(120, 84), activation="relu", orthogonal=False)
+    num_atoms: int | None = None
 
 
 class DQNAgent(ActionValueAgent):
-    """Action values, or distributions of returns, of discrete actions, with a slow copy.
+    """Action values, or distributions of returns, of discrete actions, with a target network.
 
     Attributes:
         network: values ``[..., A]`` of an observation, or ``[..., A, M]`` numbers that describe distributions.
@@ -37,28 +73,29 @@ class DQNAgent(ActionValueAgent):
             ``quantile`` values.
         support_low: the lowest return on the grid.
         support_high: the highest.
-        double: whether the present network chooses the action whose value the slow copy gives.
+        double: whether the present network chooses the action whose value the target network gives.
         huber_delta: where the loss of expected or quantile values turns linear; ``None`` for squared errors of expected
             values, and 1 for quantiles.
     """
 
     values: Literal["expected", "categorical", "quantile"] = pytree_field(static=True, default="expected")
-    support_low: float = -10.0
-    support_high: float = 10.0
+    support_low: float = 0.0
+    support_high: float = 100.0
     double: bool = True
-    huber_delta: float | None = 1.0
+    huber_delta: float | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {"huber_delta": "(0, inf)"}
+    part_settings: ClassVar[PyTreeNode] = DQNSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The network that ``network`` and ``num_atoms`` in the settings describe."""
-        options = dict(settings.pop("network", {}))
-        heads = checked_mapping(options.pop("heads", {}), "agent.network.heads")
+        options = settings.pop("network")
+        heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "noisy"), "key of agent.network.heads")
         heads = {name: checked_value(value, bool, f"agent.network.heads.{name}") for name, value in heads.items()}
         ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms", None), settings.get("values", cls.values), *ends)
+        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.get("values", cls.values), *ends)
         network = cls.build_network({**settings, "network": options}, env, num_atoms=num_atoms, **heads)
         return {"network": network}
 
@@ -68,10 +105,10 @@ class DQNAgent(ActionValueAgent):
                 "agent.values=quantile needs agent.huber_delta: a number, small for the plain quantile loss."
             )
 
-    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """A fresh network; the slow one starts as a copy."""
-        fresh = super().init(obs_space, action_space, key)
-        return fresh.replace(params=PyTreeDict(online=fresh.params, target=jax.tree.map(jnp.copy, fresh.params)))
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """A fresh network; the target network starts as a copy."""
+        online = super().init_params(obs_space, action_space, key)
+        return PyTreeDict(online=online, target=jax.tree.map(jnp.copy, online))
 
     def acting_params(self, params: Params) -> Params:
         """Those of the present network."""
@@ -101,8 +138,8 @@ class DQNAgent(ActionValueAgent):
         choosing = next_outputs
         if self.double:
             choosing = jax.lax.stop_gradient(self.outputs(agent_state, params, batch.next_obs, next_noise))
-        chosen = of_actions(outputs, batch.actions)
-        next_chosen = of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
+        chosen = values_of_actions(outputs, batch.actions)
+        next_chosen = values_of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
         losses, errors = self._losses(chosen, batch.rewards, batch.extras.discounts, next_chosen)
         loss = (batch.extras.weights * losses).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=self._expected(chosen).mean(), td_errors=errors)
@@ -122,19 +159,25 @@ class DQNAgent(ActionValueAgent):
 
 
 class DQNWorkflow(OffPolicyWorkflow):
-    """DQN: a gradient step on each batch; the slow network follows in jumps or slowly.
+    """DQN: a gradient step on each batch; the target network follows in jumps or slowly.
 
     Attributes:
         optimizer: of the network.
-        target_update_interval: updates between two of the slow network.
-        tau: share of the present network in the slow one after such an update; 1 copies.
+        target_update_interval: updates between two of the target network.
+        tau: share of the present network in the target network after such an update; 1 copies.
     """
 
     agent: DQNAgent
-    optimizer: Optimizer = Optimizer()
-    target_update_interval: int = 500
+    total_timesteps: float = 2e5
+    rollout_length: int = 8
+    updates_per_iteration: float = pytree_field(static=True, default=4)
+    batch_size: int = 128
+    replay_capacity: int = 50_000
+    optimizer: Optimizer = Optimizer(learning_rate=Schedule(2e-3, 0.0), max_grad_norm=10.0)
+    target_update_interval: int = 100
     tau: float = 1.0
 
+    default_num_envs: ClassVar[int] = 4
     ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("td_loss", "q_value")
 
@@ -145,7 +188,7 @@ class DQNWorkflow(OffPolicyWorkflow):
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, keys: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
-        """One update of the network, and of the slow one if it is due."""
+        """One update of the network, and of the target network if it is due."""
         return update_online_and_target(
             self.agent.loss,
             self.optimizer,

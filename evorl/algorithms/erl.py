@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.config.values import require_positive
 from evorl.metrics import EvaluationMetrics
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import learn_in_blocks, row_of
-from evorl.workflows.settings import require_positive
 
 
 class ERLWorkflow(EvolutionGuidedWorkflow):
@@ -88,8 +88,8 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
 
         All play the same episodes.
         """
-        found, learned = state.agent_state.params.policy, state.learners.agent_state.params.policy
-        policies = jax.tree.map(lambda x, rows: jnp.concatenate([x[None], rows]), found, learned)
+        evolved, learned = state.agent_state.params.policy, state.learners.agent_state.params.policy
+        policies = jax.tree.map(lambda x, rows: jnp.concatenate([x[None], rows]), evolved, learned)
 
         def ask(first: jax.Array | int, count: int) -> Params:
             return jax.tree.map(lambda x: jnp.take(x, first + jnp.arange(count), axis=0, mode="clip"), policies)

@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.actor_critic import ActorCriticAgent
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent
+from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import gradient_step, scan_trajectories, standardize
+from evorl.ops.optimization import Optimizer, gradient_step, scan_trajectories, standardize
 from evorl.ops.returns import vtrace
-from evorl.ops.schedules import linear_schedule
+from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.settings import require_positive
 
 
 class IMPALAAgent(ActorCriticAgent):
@@ -36,7 +36,6 @@ class IMPALAAgent(ActorCriticAgent):
         clip_policy_rho: bound of the ratios in the policy gradient.
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
-        final_entropy_coefficient: its value at the end of training, reached linearly; ``None`` keeps it constant.
         normalize_advantages: whether advantages are standardised in each minibatch.
     """
 
@@ -45,8 +44,7 @@ class IMPALAAgent(ActorCriticAgent):
     clip_c: float = 1.0
     clip_policy_rho: float = 1.0
     value_coefficient: float = 0.5
-    entropy_coefficient: float = 0.01
-    final_entropy_coefficient: float | None = None
+    entropy_coefficient: float | Schedule = 0.01
     normalize_advantages: bool = False
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -66,13 +64,12 @@ class IMPALAAgent(ActorCriticAgent):
         progress: jax.Array,
     ) -> tuple[jax.Array, PyTreeDict]:
         """Policy gradient, value error and entropy bonus (section 4.2) of whole trajectories ``[T, B]``."""
-        estimates = self.estimates_along(agent_state, params, batch)
-        policy, values, _ = estimates
+        (policy, values, _), next_values = self.estimates_of_trajectory(agent_state, params, batch)
         log_prob = policy.log_prob(batch.extras.policy_extras.raw_action)
         targets = vtrace(
             batch.rewards,
             jax.lax.stop_gradient(values),
-            jax.lax.stop_gradient(self.next_values(agent_state, params, batch, estimates)),
+            jax.lax.stop_gradient(next_values),
             batch.extras.env_extras.termination,
             batch.dones,
             jax.lax.stop_gradient(log_prob) - batch.extras.policy_extras.log_prob,
@@ -86,7 +83,7 @@ class IMPALAAgent(ActorCriticAgent):
         policy_loss = policy_gradient(log_prob, advantages).mean()
         value_loss = squared_error(values, targets.value_targets).mean()
         entropy = policy.entropy().mean()
-        entropy_coefficient = linear_schedule(progress, self.entropy_coefficient, self.final_entropy_coefficient)
+        entropy_coefficient = value_at(self.entropy_coefficient, progress)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy
         return loss, PyTreeDict(
             policy_loss=policy_loss,
@@ -105,8 +102,13 @@ class IMPALAWorkflow(OnPolicyWorkflow):
     """
 
     agent: IMPALAAgent
-    num_epochs: int = 1
-    num_minibatches: int = 1
+    total_timesteps: float = 5e5
+    rollout_length: int = 8
+    optimizer: Optimizer = Optimizer(learning_rate=Schedule(7e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
+    num_epochs: int = 2
+    num_minibatches: int = 2
+
+    default_num_envs: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
@@ -120,9 +122,9 @@ class IMPALAWorkflow(OnPolicyWorkflow):
 
         def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry
-            given = (agent_state, minibatch, self.discount, progress)
+            inputs = (agent_state, minibatch, self.discount, progress)
             params, opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, *given, progress=progress
+                self.agent.loss, self.optimizer, params, opt_state, *inputs, progress=progress
             )
             return (params, opt_state), losses
 

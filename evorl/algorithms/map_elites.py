@@ -8,7 +8,7 @@ that the archive fills with policies that are good in many ways. With an archive
 
 from __future__ import annotations
 
-from evorl.policy_agent import PolicyAgent
+from evorl.agents.policy import PolicyAgent
 from evorl.types import Key, Params, State
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 
@@ -20,4 +20,4 @@ class MAPElitesWorkflow(QualityDiversityWorkflow):
 
     def offspring(self, state: State, key: Key) -> Params:
         """Children of random elites."""
-        return self.varied(state, key, self.pop_size)
+        return self.vary(state, key, self.pop_size)

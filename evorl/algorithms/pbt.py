@@ -1,42 +1,43 @@
 """Population-based training (Jaderberg et al. 2017, https://arxiv.org/abs/1711.09846).
 
-Members of a population train side by side, each with hyper-parameters of its own. After every generation the worst go
-on from the states of the best with hyper-parameters that are varied a little, so that a schedule of them is found in
-the time of one training. A member is any other workflow, whose numbers are the leaves that members differ in.
+Members of a population, each any other workflow, train side by side with hyper-parameters of their own. After every
+generation the worst go on from the states of the best with hyper-parameters that are varied a little, so that a
+schedule of them is found in the time of one training.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
+from evorl.config.nodes import fields_from_config, plain
+from evorl.config.search_space import SearchSpace
+from evorl.config.values import check_names, positive, require_positive
+from evorl.execution.plan import plan_execution
+from evorl.execution.programs import side_by_side
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.ops.collectives import MEMBER_AXIS
 from evorl.ops.competitive_swarm import competitive_swarm_step
 from evorl.ops.selection import best_member, clones, pair_parents, truncation_parents
 from evorl.ops.trees import with_leaves
+from evorl.runs.recording import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.building import RUN_KEYS, fields_from_config, inner_workflow, plain
-from evorl.workflows.charts import Chart, for_each_seed
-from evorl.workflows.execution_plan import plan_execution
-from evorl.workflows.population_history import PopulationHistory
-from evorl.workflows.population_training import (
+from evorl.workflows.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow
+from evorl.workflows.population import (
+    SCORE_METRICS,
     healthy_members,
     population_metrics,
     require_early_row,
-    side_by_side,
     train_side_by_side,
     training_scores,
     with_shared_replay,
 )
-from evorl.workflows.search_space import SearchSpace
-from evorl.workflows.settings import check_names, positive, require_positive
+from evorl.workflows.population_history import PopulationHistory
 from evorl.workflows.workflow import Workflow
 
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval")  # the population's
@@ -61,11 +62,12 @@ class PBTWorkflow(Workflow):
         resample_probability: of drawing a hyper-parameter of a replaced member anew.
         social_factor: see ``competitive_swarm_step``.
         shared_replay: whether off-policy members store into one buffer and learn from what all have stored.
-        history_length: generations that are remembered for the chart of the winning schedule.
+        history_length: generations on record for the chart of the winning schedule.
     """
 
     inner: Workflow = pytree_field(kw_only=True)
     search_space: SearchSpace = pytree_field(kw_only=True)
+    total_timesteps: float = 1.6e6
     num_members: int = 8
     generation_interval: int = 5000
     score: Literal["evaluation", "training"] = "training"
@@ -85,6 +87,8 @@ class PBTWorkflow(Workflow):
         "social_factor": "[0, inf)",
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"members": 0}
+    optional_metrics: ClassVar[tuple[str, ...]] = SCORE_METRICS  # there is none before the first episode has ended
+    foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
     def __post_init__(self) -> None:
         require_positive(self, "num_members", "generation_interval", "history_length")
@@ -100,10 +104,9 @@ class PBTWorkflow(Workflow):
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
         config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-        own = {f.name for f in dataclasses.fields(cls)} - {"agent", "discount", "eval_env", "execution"}
-        check_names(config, own | {"devices", "num_seeds"} | RUN_KEYS, "config key")
-        own -= {*_SHARED, "inner", "search_space"}
-        settings = fields_from_config(cls, {name: config[name] for name in own if name in config}, "")
+        check_names(config, config_keys(cls) | RUN_KEYS, "config key")
+        names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
+        settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")
         members = inner_workflow(config, "inner", _SHARED, ("devices", "num_seeds"))
         num_members = settings.get("num_members", cls.num_members)
         num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
@@ -129,17 +132,16 @@ class PBTWorkflow(Workflow):
         """All of them at their longest."""
         return self.num_members * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
 
-    # Elsewhere a variable of the class, but what members read depends on what they are; nobody sets it.
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Of the members what their own evaluation reads, and what is the population's."""
-        own = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
-        return (*own, "hyper_parameters", "scores", "member_iterations", "eval_key", "iterations")
+        """What the members' evaluation reads (so no variable of the class), and what is the population's."""
+        of_members = (f"members.{name}" for name in self.inner.evaluation_entries if name != "iterations")
+        return (*of_members, "hyper_parameters", "scores", "eval_key", "iterations")
 
     def member(self, hyper_parameters: jax.Array) -> Workflow:
         """The inner workflow of a member with these hyper-parameters ``[D]``."""
-        values = self.search_space.named(hyper_parameters)
-        return with_leaves(self.inner, {**values, "total_timesteps": self.total_timesteps / self.num_members})
+        share = {"total_timesteps": self.total_timesteps / self.num_members}
+        return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
 
     def setup(self, key: Key) -> State:
         """Members with keys and hyper-parameters of their own."""
@@ -153,7 +155,6 @@ class PBTWorkflow(Workflow):
         return State(
             members=members,
             shared=shared,
-            member_iterations=counter,
             hyper_parameters=hyper_parameters,
             scores=jnp.full(self.num_members, jnp.nan, jnp.float32),
             history=PopulationHistory.create(self.history_length, *hyper_parameters.shape),
@@ -173,26 +174,26 @@ class PBTWorkflow(Workflow):
             of a member that has ended no episode yet.
         """
         rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
-        members = state.members | state.shared
-        members |= {"iterations": state.member_iterations, "hyper_parameters": state.hyper_parameters[rows]}
+        members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
+        members.iterations = state.iterations.times(self.iterations_per_generation)
         num_iterations = self.iterations_per_generation
         metrics, members = train_side_by_side(self._step_of_member, members, state.shared, num_iterations)
         if self.score == "evaluation":
-            scores = side_by_side(self._evaluation_of_member, members, state.shared).episode_return
+            scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return
             healthy = healthy_members(metrics) & jnp.isfinite(scores)
         else:
             scores, healthy = training_scores(metrics, state.scores[rows]), healthy_members(metrics)
         extras = PyTreeDict(metrics=metrics, healthy=healthy)
         batch = SampleBatch(rewards=jnp.where(healthy, scores, -jnp.inf), extras=extras)
-        counter, _ = members.pop("iterations"), members.pop("hyper_parameters")
         shared = State({name: members.pop(name) for name in state.shared})
-        state = state.replace(members=members, shared=shared, member_iterations=counter)
+        del members["iterations"], members["hyper_parameters"]
+        state = state.replace(members=members, shared=shared)
         return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state
 
     def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
-        own = {"hyper_parameters": state.pop("hyper_parameters")}
-        metrics, state = self.member(own["hyper_parameters"]).pure_step(state)
-        return metrics, state | own
+        hyper_parameters = state.pop("hyper_parameters")
+        metrics, state = self.member(hyper_parameters).pure_step(state)
+        return metrics, state | {"hyper_parameters": hyper_parameters}
 
     def _evaluation_of_member(self, state: State) -> PyTreeDict:
         return self.member(state.hyper_parameters).evaluation(state)
@@ -201,13 +202,13 @@ class PBTWorkflow(Workflow):
         """Replace the worst by clones of the best, and let these explore."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
         scores = batch.rewards
-        parents = own = jnp.arange(self.num_members)
+        parents = themselves = jnp.arange(self.num_members)
         if self.exploit and self.explore == "cso":
             parents = pair_parents(exploit_key, scores)
         elif self.exploit:
             parents = truncation_parents(exploit_key, scores, self.truncation)
         history = state.history.record(state.iterations.low, state.hyper_parameters, scores, parents)
-        metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, parents != own)
+        metrics = population_metrics(batch.extras.metrics, scores, batch.extras.healthy, parents != themselves)
         of_best = self.search_space.named(state.hyper_parameters[best_member(scores)])
         metrics |= {f"hyper_parameter/{path}": value for path, value in of_best.items()}
         timesteps = state.timesteps.add(metrics.get("timesteps", self.timesteps_per_iteration))
@@ -221,9 +222,8 @@ class PBTWorkflow(Workflow):
 
     def _explore(self, state: State, key: Key, parents: jax.Array) -> State:
         """Other hyper-parameters for the members that were replaced."""
-        space, before = self.search_space, state.hyper_parameters
+        space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
         replaced = (parents != jnp.arange(self.num_members))[:, None]
-        move_key, resample_key = jax.random.split(key)
         if self.explore == "cso":
             positions = space.to_unit(before)
             moved, velocities = competitive_swarm_step(
@@ -240,9 +240,9 @@ class PBTWorkflow(Workflow):
         """The evaluation of the member with the best score, by other episodes than those it was chosen by."""
         best = best_member(state.scores)
         read = State({name: x for name, x in state.members.items() if name in self.inner.evaluation_entries})
-        own = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
-        own |= {"eval_key": state.eval_key, "iterations": state.member_iterations}
-        return self._evaluation_of_member(own | {"hyper_parameters": state.hyper_parameters[best]})
+        member = jax.tree.map(lambda x: x[best], collectives.gather_rows(read, mesh_axis=MEMBER_AXIS))
+        member |= {"eval_key": state.eval_key, "iterations": state.iterations.times(self.iterations_per_generation)}
+        return self._evaluation_of_member(member | {"hyper_parameters": state.hyper_parameters[best]})
 
     def charts(self, state: State) -> Mapping[str, Chart]:
         """``schedule``: the hyper-parameters of all members, and the line that led to the best; for each seed."""

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
+from evorl.config.nodes import plain
 from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
-from evorl.workflows.building import plain, read_workflow_config
+from evorl.workflows.assembly import read_workflow_config
 from evorl.workflows.nested_learner import build_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
@@ -44,6 +45,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     policy_batch_size: int = 256
 
     ranges: ClassVar[Mapping[str, str]] = {"gradient_share": "(0, 1]"}
+    foreign_keys: ClassVar[tuple[str, ...]] = (*QualityDiversityWorkflow.foreign_keys, "agent")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,7 +105,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     def offspring(self, state: State, key: Key) -> Params:
         """By variation, by gradients, and the learner's policy: in this order."""
         variation_key, gradient_key = jax.random.split(key)
-        varied = self.varied(state, variation_key, self.pop_size - self.num_by_gradients)
+        varied = self.vary(state, variation_key, self.pop_size - self.num_by_gradients)
         improved = self._improved(state, gradient_key, self.num_by_gradients - 1)
         greedy = state.learner.agent_state.params.policy
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, improved, _row(greedy))

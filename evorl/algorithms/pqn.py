@@ -1,7 +1,7 @@
 """Parallelised Q-network (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning",
 https://arxiv.org/abs/2407.04811).
 
-Q-learning without a replay buffer and without a slow network: many environments side by side give the variety, layer
+Q-learning without a replay buffer and without a target network: many environments side by side give the variety, layer
 normalisation keeps temporal differences stable, and Q(lambda) returns carry rewards back over each trajectory.
 """
 
@@ -12,22 +12,29 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.action_value import ActionValueAgent, of_actions
 from evorl.agent import AgentState
+from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.part_settings import ActionValueSettings
+from evorl.config.values import require_positive
+from evorl.networks.torso_settings import TorsoSettings
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import gradient_step, scan_minibatches
+from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches
 from evorl.ops.returns import lambda_return
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.settings import require_positive
 
 
 class PQNAgent(ActionValueAgent):
     """Values of discrete actions; its network is best normalised by layers."""
 
-    def with_targets(
+    part_settings: ClassVar[PyTreeNode] = ActionValueSettings(
+        network=TorsoSettings(torso=(120, 84), activation="relu", layer_norm=True, orthogonal=False)
+    )
+
+    def batch_with_targets(
         self,
         agent_state: AgentState,
         trajectory: SampleBatch,
@@ -46,7 +53,7 @@ class PQNAgent(ActionValueAgent):
 
     def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
         """Half the squared error to the targets of a minibatch ``[N, ...]`` (algorithm 1 of the paper)."""
-        chosen = of_actions(self.q_values(agent_state, params, batch.obs), batch.actions)
+        chosen = values_of_actions(self.q_values(agent_state, params, batch.obs), batch.actions)
         loss = 0.5 * squared_error(chosen, batch.extras.targets).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
 
@@ -61,10 +68,14 @@ class PQNWorkflow(OnPolicyWorkflow):
     """
 
     agent: PQNAgent
-    q_lambda: float = 0.65
-    num_epochs: int = 2
-    num_minibatches: int = 16
+    total_timesteps: float = 3e5
+    rollout_length: int = 32
+    optimizer: Optimizer = Optimizer(name="radam", learning_rate=Schedule(5e-4, 0.0), max_grad_norm=10.0)
+    q_lambda: float = 0.95
+    num_epochs: int = 4
+    num_minibatches: int = 8
 
+    default_num_envs: ClassVar[int] = 32
     ranges: ClassVar[Mapping[str, str]] = {"q_lambda": "[0, 1]"}
 
     def __post_init__(self) -> None:
@@ -75,8 +86,8 @@ class PQNWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """Epochs of minibatches over a trajectory with its targets; the loss sees the statistics that acted."""
-        own = self.agent.with_targets(agent_state, trajectory, self.discount, self.q_lambda)
-        batch = collectives.gather_rows(own, axis=1).flatten()
+        batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
+        batch = collectives.gather_rows(batch, axis=1).flatten()
 
         def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry

@@ -5,7 +5,7 @@ It measures what an environment gives for nothing, and how fast it can be steppe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -19,6 +19,9 @@ class RandomAgentWorkflow(OnPolicyWorkflow):
     """Rollouts of a ``RandomAgent``; only episodes are counted."""
 
     agent: RandomAgent
+    total_timesteps: float = 1e5
+
+    default_num_envs: ClassVar[int] = 4
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array

@@ -12,17 +12,29 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.actor_critic import ActorCriticAgent
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
+from evorl.agents.part_settings import ActorCriticSettings
+from evorl.config.values import require_positive
 from evorl.envs.env import Env
 from evorl.ops import collectives
 from evorl.ops.losses import policy_gradient, squared_error
-from evorl.ops.optimization import gradient_step, standardize
+from evorl.ops.optimization import Optimizer, gradient_step, standardize
 from evorl.ops.returns import discounted_return
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Params, PyTreeDict
+from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.settings import require_positive
+
+
+class ReinforceSettings(ActorCriticSettings):
+    """What is built of the agent.
+
+    Attributes:
+        baseline: learn a value function, and subtract it from the returns.
+    """
+
+    baseline: bool = True
 
 
 class ReinforceAgent(ActorCriticAgent):
@@ -39,30 +51,27 @@ class ReinforceAgent(ActorCriticAgent):
     normalize_advantages: bool = True
 
     ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}
+    part_settings: ClassVar[PyTreeNode] = ReinforceSettings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """As every actor-critic's, but that ``baseline: false`` in the settings leaves the value network out."""
-        baseline = settings.pop("baseline", True)
-        if not isinstance(baseline, bool):
-            raise ValueError(f"agent.baseline must be true or false, got {baseline!r}.")
+        baseline = settings.pop("baseline")
         parts = super().parts(settings, env)
-        return parts if baseline else parts | {"value_network": None}
+        return parts if baseline else parts | {"network": parts["network"].clone(value=None)}
 
-    def with_returns(
+    def batch_with_returns(
         self, agent_state: AgentState, trajectory: SampleBatch, discount: jax.Array | float
-    ) -> SampleBatch:
-        """What the loss needs of a trajectory ``[T, B]``.
+    ) -> ActorCriticBatch:
+        """A trajectory ``[T, B]`` with sampled returns as targets, and advantages over the baseline.
 
-        Beside what was remembered ``targets``, the sampled returns; ``advantages``; and ``weights`` of mean 1, which
-        are 0 for steps whose episode goes on after the trajectory.
+        Weights are 0 for steps whose episode goes on after the trajectory.
 
         With a baseline, the value of the last observation stands for what would have followed a time limit.
         """
         rewards, values = trajectory.rewards, 0.0
-        if self.value_network is not None:
-            estimates = self.estimates_along(agent_state, agent_state.params, trajectory)
-            next_values = self.next_values(agent_state, agent_state.params, trajectory, estimates)
+        if self.network.value is not None:
+            estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
             truncated = trajectory.dones.astype(bool) & ~trajectory.extras.env_extras.termination.astype(bool)
             rewards = rewards + discount * jnp.where(truncated, next_values, 0.0)
             values = estimates.values
@@ -71,20 +80,18 @@ class ReinforceAgent(ActorCriticAgent):
         share = collectives.mean_over_shares(ended.mean())
         weights = ended / jnp.where(share > 0.0, share, 1.0)
         advantages = standardize(returns - values, weights) if self.normalize_advantages else returns - values
-        return self.remembered(trajectory, advantages=advantages, targets=returns, weights=weights)
+        return self.batch_of(trajectory, advantages=advantages, targets=returns, weights=weights)
 
-    def loss(self, params: Params, agent_state: AgentState, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
+    def loss(self, params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> tuple[jax.Array, PyTreeDict]:
         """``-log pi(a|s) (G - b(s))`` (eq. 13.11 of Sutton & Barto) and ``(b(s) - G)^2``, means over a batch."""
-        remembered = batch.extras.policy_extras
-        policy, values, _ = self.estimates_along(agent_state, params, batch)
-        log_prob = policy.log_prob(remembered.raw_action)
-        policy_loss = (remembered.weights * policy_gradient(log_prob, remembered.advantages)).mean()
+        policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
+        log_prob = policy.log_prob(batch.raw_actions)
+        policy_loss = (batch.weights * policy_gradient(log_prob, batch.advantages)).mean()
         entropy = policy.entropy().mean()
         loss = policy_loss - self.entropy_coefficient * entropy
         losses = PyTreeDict(policy_loss=policy_loss, entropy=entropy)
-        if self.value_network is not None:
-            errors = squared_error(values, remembered.targets)
-            losses.value_loss = (remembered.weights * errors).mean()
+        if self.network.value is not None:
+            losses.value_loss = (batch.weights * squared_error(values, batch.targets)).mean()
             loss += self.value_coefficient * losses.value_loss
         return loss, losses
 
@@ -93,6 +100,11 @@ class ReinforceWorkflow(OnPolicyWorkflow):
     """REINFORCE: one gradient step on the finished episodes of each trajectory."""
 
     agent: ReinforceAgent
+    total_timesteps: float = 5e5
+    rollout_length: int = 512
+    optimizer: Optimizer = Optimizer(learning_rate=Schedule(5e-3, 0.0))
+
+    default_num_envs: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length")
@@ -101,7 +113,7 @@ class ReinforceWorkflow(OnPolicyWorkflow):
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One step on a trajectory with its returns; the loss sees the statistics that acted."""
-        batch = self.agent.with_returns(agent_state, trajectory, self.discount)
+        batch = self.agent.batch_with_returns(agent_state, trajectory, self.discount)
         params, opt_state, losses = gradient_step(
             self.agent.loss, self.optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress
         )

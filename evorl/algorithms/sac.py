@@ -1,25 +1,220 @@
-"""Soft actor-critic (Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905), also for discrete actions
+"""Soft actor-critic (SAC, Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905), also for discrete actions
 (Christodoulou 2019, https://arxiv.org/abs/1910.07207).
 
 An off-policy actor-critic that maximises the return and the policy's entropy; the temperature that weighs the two is
-adapted so that the entropy stays near a target. An ensemble of critics guards against overestimated values.
-
-It is what the family shares, and nothing else: the losses are in ``evorl.soft_actor_critic``, the order of updates in
-``evorl.workflows.soft_actor_critic``.
+adapted so that the entropy stays near a target. An ensemble of critics guards against overestimated values. Equations
+are those of the first paper, with discrete actions those of the second. TQC, CrossQ and DisCor are changes of it.
 """
 
 from __future__ import annotations
 
-from evorl.soft_actor_critic import SoftActorCriticAgent
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState, action_distribution
+from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.target_network import update_part, with_target_networks
+from evorl.distributions import ActionDistribution
+from evorl.envs.env import Env
+from evorl.envs.space import Space
+from evorl.ops.losses import td_error
+from evorl.ops.optimization import Optimizer
+from evorl.ops.random import split_rows
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates
 
 
-class SACAgent(SoftActorCriticAgent):
-    """A stochastic policy, an ensemble of critics with slow copies, of which the least value counts; a temperature."""
+class SACAgent(CriticEnsembleAgent):
+    """A stochastic policy, an ensemble of critics with target networks, and a temperature.
+
+    Attributes:
+        distribution: the action distribution: tanh-normal, or categorical.
+        temperature: the first weight of the entropy.
+        adaptive_temperature: whether the temperature follows the target entropy.
+        target_entropy_scale: the target entropy is minus this per dimension of a box, or this share of the greatest
+            entropy of discrete actions; ``None`` for 1.0 and 0.5.
+    """
+
+    distribution: ActionDistribution = pytree_field(static=True)
+    temperature: float = 1.0
+    adaptive_temperature: bool = True
+    target_entropy_scale: float | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {"temperature": "(0, inf)"}
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The networks that the settings describe, and the distribution for the action space."""
+        distribution = action_distribution(env.action_space)
+        networks = cls.build_networks(settings, env, distribution.num_parameters)
+        return {**networks, "distribution": distribution}
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """Fresh networks and the first temperature."""
+        params = super().init_params(obs_space, action_space, key)
+        return params | {"log_temperature": jnp.log(jnp.float32(self.temperature))}
+
+    @property
+    def target_entropy(self) -> jax.Array | float:
+        """The entropy that the temperature aims at, in nats."""
+        size = self.distribution.size
+        # A share of 1 would ask for uniformly random actions.
+        unit, usual_scale = (math.log(size), 0.5) if self.distribution.is_discrete else (-size, 1.0)
+        return unit * (usual_scale if self.target_entropy_scale is None else self.target_entropy_scale)
+
+    def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
+        """The action distributions in observations ``[N, ...]``."""
+        return self.distribution(self.policy_outputs(agent_state, policy_params, obs))
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Actions drawn from the policy."""
+        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key), PyTreeDict()
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """The mode of the policy."""
+        return self.policy(agent_state, agent_state.params.policy, sample_batch.obs).mode(), PyTreeDict()
+
+    def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
+        """What every critic expects of the actions that are evaluated, ``[K, N]``."""
+        actions = self.policy(agent_state, params["policy"], obs).mode()
+        return self.critics(agent_state, params["critic"], obs, actions)
+
+    def sample_actions(self, policy: Any, keys: Key) -> tuple[Action | None, jax.Array, jax.Array]:
+        """Actions of a policy, their log-probability and the entropy, ``[N]``.
+
+        With discrete actions none is drawn (``None``): the log-probability is its expectation over all of them.
+        """
+        if self.distribution.is_discrete:
+            entropy = policy.entropy()
+            return None, -entropy, entropy
+        actions, log_prob = policy.sample_and_log_prob(keys)
+        return actions, log_prob, -log_prob
+
+    def expectation(self, policy: Any, outputs: jax.Array) -> jax.Array:
+        """Of discrete actions the expectation of ``[..., N, A]`` over the policy, ``[..., N]``; else ``outputs``."""
+        return (policy.probs * outputs).sum(axis=-1) if self.distribution.is_discrete else outputs
+
+    def pool_critics(self, outputs: jax.Array) -> jax.Array:
+        """One value, which the policy maximises, of those of all critics: the least. To ``[N, ...]``."""
+        return outputs.min(axis=0)
+
+    def soft_values(
+        self, policy: Any, agent_state: AgentState, critic_params: Params, obs: Observation, keys: Key
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Of the policy in each observation: the critics' pooled value, the log-probability and the entropy, ``[N]``.
+
+        With discrete actions the first two are expectations over all actions; otherwise of one drawn action.
+        """
+        actions, log_prob, entropy = self.sample_actions(policy, keys)
+        values = self.pool_critics(self.critics(agent_state, critic_params, obs, actions))
+        return self.expectation(policy, values), log_prob, entropy
+
+    def critic_loss(
+        self, critic_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """Squared soft Bellman errors of all critics (eq. 5 and 6); a truncated step bootstraps."""
+        params = agent_state.params
+        policy = self.policy(agent_state, params.policy, batch.next_obs)
+        next_q, next_log_prob, _ = self.soft_values(policy, agent_state, params.target_critic, batch.next_obs, keys)
+        next_values = next_q - jnp.exp(params.log_temperature) * next_log_prob
+        return bellman_loss(self.critics(agent_state, critic_params, batch.obs, batch.actions), next_values, batch)
+
+    def actor_loss(
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """``E[alpha log pi(a|s) - Q(s, a)]`` (eq. 9; eq. 12 of Christodoulou) with the critics' pooled value."""
+        return self.policy_loss(self.policy(agent_state, policy_params, batch.obs), agent_state, batch, keys)
+
+    def policy_loss(
+        self, policy: Any, agent_state: AgentState, batch: SampleBatch, keys: Key
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """``actor_loss`` of the action distributions in ``batch.obs``."""
+        params = agent_state.params
+        values, log_prob, entropy = self.soft_values(policy, agent_state, params.critic, batch.obs, keys)
+        loss = (jnp.exp(params.log_temperature) * log_prob - values).mean()
+        return loss, PyTreeDict(actor_loss=loss, entropy=entropy.mean())
+
+    def temperature_loss(self, log_temperature: jax.Array, entropy: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+        """Raises the temperature while the entropy is below its target (eq. 18, with the gradient to log alpha)."""
+        loss = log_temperature * jax.lax.stop_gradient(entropy - self.target_entropy)
+        return loss, PyTreeDict(temperature=jnp.exp(log_temperature))
 
 
-class SACWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
-    """SAC: critics, actor and temperature in turn, then the slow critics follow."""
+class SACWorkflow(OffPolicyWorkflow):
+    """SAC: critics, policy and temperature in turn, then the target networks follow.
+
+    Attributes:
+        actor_optimizer: of the policy.
+        critic_optimizer: of the critics.
+        temperature_optimizer: of the logarithm of the temperature.
+        tau: share of the present parameters in the target networks after each update.
+    """
 
     agent: SACAgent
+    total_timesteps: float = 3e4
+    actor_optimizer: Optimizer = Optimizer()
+    critic_optimizer: Optimizer = Optimizer()
+    temperature_optimizer: Optimizer = Optimizer()
+    tau: float = 0.005
+
+    ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
+    loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "entropy", "temperature")
+
+    def init_optimizers(self, agent_state: AgentState) -> PyTreeDict:
+        """One state for each group of parameters, by its name."""
+        params = agent_state.params
+        return PyTreeDict(
+            critic=self.critic_optimizer.init(params.critic),
+            policy=self.actor_optimizer.init(params.policy),
+            log_temperature=self.temperature_optimizer.init(params.log_temperature),
+        )
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of each part."""
+        critic_keys, actor_keys = split_rows(keys)
+        agent_state, opt_state, losses = self.update_critics(agent_state, opt_state, batch, critic_keys, progress)
+        agent_state, opt_state, actor_losses = self.update_actor(agent_state, opt_state, batch, actor_keys, progress)
+        losses.td_errors = losses.td_errors.mean(axis=0)  # of all critics
+        params = with_target_networks(agent_state.params, self.tau)
+        return agent_state.replace(params=params), opt_state, losses | actor_losses
+
+    def update_critics(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of the critics."""
+        part = ("critic", self.agent.critic_loss, self.critic_optimizer)
+        return update_part(part, agent_state, opt_state, agent_state, batch, keys, progress=progress)
+
+    def update_actor(
+        self, agent_state: AgentState, opt_state: PyTreeDict, batch: SampleBatch, keys: Key, progress: jax.Array
+    ) -> tuple[AgentState, PyTreeDict, PyTreeDict]:
+        """One update of the policy, with the new critics, and of the temperature."""
+        part = ("policy", self.agent.actor_loss, self.actor_optimizer)
+        agent_state, opt_state, losses = update_part(
+            part, agent_state, opt_state, agent_state, batch, keys, progress=progress
+        )
+        part = ("log_temperature", self.agent.temperature_loss, self.temperature_optimizer)
+        adapted, opt_state, temperature = update_part(part, agent_state, opt_state, losses.entropy, progress=progress)
+        return (adapted if self.agent.adaptive_temperature else agent_state), opt_state, losses | temperature
+
+
+def bellman_loss(q_values: jax.Array, next_values: jax.Array, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
+    """Half the squared errors of ``q_values`` ``[K, N]`` to ``r + discount * next_values``, summed over critics.
+
+    ``batch.extras.weights`` weigh rows, ``[N]``, or rows of each critic, ``[K, N]``. Beside the loss comes what is
+    reported of it, and ``td_errors`` ``[K, N]``.
+    """
+    errors = td_error(q_values, batch.rewards, batch.extras.discounts, next_values)
+    loss = (batch.extras.weights * jnp.square(errors)).mean(axis=-1).sum()
+    return 0.5 * loss, PyTreeDict(critic_loss=loss, q_value=q_values.mean(), td_errors=errors)

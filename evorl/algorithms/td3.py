@@ -13,91 +13,71 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, preprocess
+from evorl.agent import AgentState, preprocess
+from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.config.values import checked_num_atoms
 from evorl.envs.env import Env
-from evorl.envs.space import Box, Space
-from evorl.networks import EnsembleQNetwork, PolicyNetwork, apply_network, build_torso, select_observation
+from evorl.envs.space import ActionSpaces, Space, num_outputs
+from evorl.networks.heads import apply_network
 from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise
 from evorl.ops.losses import td_error
-from evorl.ops.normalization import init_statistics
 from evorl.ops.optimization import Optimizer, gradient_step, when_due
-from evorl.ops.target_update import polyak_update
+from evorl.ops.trees import polyak_update
 from evorl.ops.value_distributions import categorical_losses
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, pytree_field
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.settings import checked_num_atoms, checked_value, positive
 
 
-class TD3Agent(Agent):
-    """A deterministic policy and an ensemble of critics, each with a slow copy.
+class TD3Settings(CriticEnsembleSettings):
+    """What is built of the agent.
 
     Attributes:
-        policy_network: the action before ``tanh`` from an observation.
-        critic_network: of an observation and an action, values ``[K, ...]``, or logits ``[K, ..., M]`` of distributions
-            on a grid.
+        values: expected, or categorical (distributions of returns).
+        num_atoms: categories; null for expected values.
+    """
+
+    values: Literal["expected", "categorical"] = "expected"
+    num_atoms: int | None = None
+
+
+class TD3Agent(CriticEnsembleAgent):
+    """A deterministic policy, whose network gives actions before ``tanh``, and an ensemble of critics, each with a
+    target network. Critics give values ``[K, ...]``, or logits ``[K, ..., M]`` of distributions on a grid.
+
+    Attributes:
         support_low: the lowest return on the grid of distributions.
         support_high: the highest.
         noise: what is added to actions to explore.
         target_noise: standard deviation of the noise on the actions whose values are bootstrapped from.
         target_noise_bound: where that noise is clipped.
-        normalize_obs: whether observations are normalised by running statistics.
-        policy_obs_key: the entry of a dict observation that the policy sees.
-        value_obs_key: the entry that the critics see.
     """
 
-    policy_network: nn.Module = pytree_field(static=True)
-    critic_network: nn.Module = pytree_field(static=True)
     support_low: float = -10.0
     support_high: float = 10.0
     noise: ActionNoise = ActionNoise()
     target_noise: float = 0.2
     target_noise_bound: float = 0.5
-    normalize_obs: bool = False
-    policy_obs_key: str | None = None
-    value_obs_key: str | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {"target_noise": "[0, inf)", "target_noise_bound": "[0, inf)"}
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOUNDED_BOXES
+    target_names: ClassVar[tuple[str, ...]] = ("policy", "critic")
+    part_settings: ClassVar[PyTreeNode] = TD3Settings()
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The networks that ``network``, ``num_critics``, ``values`` and ``num_atoms`` in the settings describe."""
-        space = env.action_space
-        if not (isinstance(space, Box) and len(space.shape) == 1 and space.is_bounded):
-            raise ValueError(
-                f"TD3 and DDPG act in flat, bounded Boxes, and this environment's action space is {space!r}. DQN acts "
-                "in Discrete spaces, SAC and PPO in these and in any flat Box."
-            )
-        num_critics = positive(settings.pop("num_critics", 2), "agent.num_critics")
-        values = checked_value(settings.pop("values", "expected"), Literal["expected", "categorical"], "agent.values")
         ends = [settings.get(name, getattr(cls, name)) for name in ("support_low", "support_high")]
-        num_atoms = checked_num_atoms(settings.pop("num_atoms", None), values, *ends)
-        torso = build_torso(settings.pop("network", {}), torso=(256, 256), activation="relu")
-        ndim = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
-        return {
-            "policy_network": PolicyNetwork(torso, space.shape[0], ndim["policy"]),
-            "critic_network": EnsembleQNetwork(torso, num_critics, None, ndim["value"], num_atoms=num_atoms),
-        }
+        num_atoms = checked_num_atoms(settings.pop("num_atoms"), settings.pop("values"), *ends)
+        return cls.build_networks(settings, env, num_outputs(env.action_space), num_atoms)
 
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
-        """Fresh networks, each from its own key; the slow ones start as copies."""
-        policy_key, critic_key = jax.random.split(key)
-        obs = jax.tree.map(lambda x: x[None], obs_space.zeros())
-        policy = self.policy_network.init(policy_key, select_observation(obs, self.policy_obs_key))
-        critic_inputs = select_observation(obs, self.value_obs_key), action_space.zeros()[None]
-        critic = self.critic_network.init(critic_key, *critic_inputs)
-        params = PyTreeDict(
-            policy=policy,
-            critic=critic,
-            target_policy=jax.tree.map(jnp.copy, policy),
-            target_critic=jax.tree.map(jnp.copy, critic),
-        )
-        statistics = init_statistics(obs_space.zeros()) if self.normalize_obs else None
-        memory = self.noise.memory(action_space.shape[0])
-        return AgentState(params=params, obs_preprocessor_state=statistics, memory=memory)
+        """Also what correlated noise goes on from."""
+        recurrent_state = self.noise.initial_state(action_space.shape[0])
+        return super().init(obs_space, action_space, key).replace(recurrent_state=recurrent_state)
 
     @property
     def support(self) -> jax.Array:
@@ -105,12 +85,7 @@ class TD3Agent(Agent):
         return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
 
     def _policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
-        obs = preprocess(agent_state, obs, self.policy_obs_key)
-        return jnp.tanh(apply_network(self.policy_network, policy_params, obs))
-
-    def _critics(self, agent_state: AgentState, critic_params: Params, obs: Observation, actions: Action) -> jax.Array:
-        obs = preprocess(agent_state, obs, self.value_obs_key)
-        return apply_network(self.critic_network, critic_params, obs, actions)
+        return jnp.tanh(self.policy_outputs(agent_state, policy_params, obs))
 
     def _expected(self, outputs: jax.Array) -> jax.Array:
         return outputs if self.critic_network.num_atoms is None else jax.nn.softmax(outputs) @ self.support
@@ -118,15 +93,15 @@ class TD3Agent(Agent):
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Expected returns of the policy's actions by each critic, ``[K, ...]``."""
         actions = self._policy(agent_state, params.policy, obs)
-        return self._expected(self._critics(agent_state, params.critic, obs, actions))
+        return self._expected(self.critics(agent_state, params.critic, obs, actions))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """The policy's actions with noise, to which the memory belongs."""
+        """The policy's actions with noise; a recurrent state is the noise's."""
         actions = self._policy(agent_state, agent_state.params.policy, sample_batch.obs)
-        actions, memory = self.noise.add(key, actions, (sample_batch.extras or {}).get("memory"))
-        return actions, PyTreeDict() if memory is None else PyTreeDict(memory=memory)
+        actions, recurrent_state = self.noise.add(key, actions, (sample_batch.extras or {}).get("recurrent_state"))
+        return actions, PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -146,10 +121,10 @@ class TD3Agent(Agent):
         params = agent_state.params
         next_actions = self._policy(agent_state, params.target_policy, batch.next_obs)
         next_actions = add_gaussian_noise(keys, next_actions, self.target_noise, self.target_noise_bound)
-        next_outputs = self._critics(agent_state, params.target_critic, batch.next_obs, next_actions)
+        next_outputs = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)
         least = jnp.argmin(self._expected(next_outputs), axis=0)  # [N]
         next_outputs = next_outputs[least, jnp.arange(len(batch))]
-        outputs = self._critics(agent_state, critic_params, batch.obs, batch.actions)
+        outputs = self.critics(agent_state, critic_params, batch.obs, batch.actions)
         losses, errors = self._losses(outputs, batch.rewards, batch.extras.discounts, next_outputs)
         loss, q_value = (batch.extras.weights * losses).mean(axis=-1).sum(), self._expected(outputs).mean()
         return loss, PyTreeDict(critic_loss=loss, q_value=q_value, td_errors=errors.mean(axis=0))
@@ -176,18 +151,19 @@ class TD3Agent(Agent):
 
 
 class TD3Workflow(OffPolicyWorkflow):
-    """TD3: the critics at each update; the policy and then all slow copies at every ``policy_delay``-th.
+    """TD3: the critics at each update; the policy and then all target networks at every ``policy_delay``-th.
 
     Attributes:
         actor_optimizer: of the policy.
         critic_optimizer: of the critics.
-        policy_delay: updates of the critics between two of the policy and of the slow copies.
-        tau: share of the new networks in the slow ones after such an update.
+        policy_delay: updates of the critics between two of the policy and of the target networks.
+        tau: share of the new networks in the target networks after such an update.
     """
 
     agent: TD3Agent
-    actor_optimizer: Optimizer = Optimizer()
-    critic_optimizer: Optimizer = Optimizer()
+    total_timesteps: float = 2e4
+    actor_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
+    critic_optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     policy_delay: int = 2
     tau: float = 0.005
 
@@ -230,7 +206,7 @@ class TD3Workflow(OffPolicyWorkflow):
     def _delayed_update(
         self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, progress: jax.Array
     ) -> tuple[AgentState, Any]:
-        """One update of the policy, and of the slow copies."""
+        """One update of the policy, and of the target networks."""
         params = agent_state.params
         policy, actor_opt, losses = gradient_step(
             self.agent.actor_loss,

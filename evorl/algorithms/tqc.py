@@ -1,30 +1,39 @@
 """Truncated quantile critics (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269).
 
 Soft actor-critic whose critics estimate the distribution of the return by quantiles. Targets are the atoms of all
-slow critics together without the greatest ones: how much overestimation is held back is set in small steps, apart
+target critics together without the greatest ones: how much overestimation is held back is set in small steps, apart
 from the number of critics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
+from evorl.envs.space import ActionSpaces
 from evorl.ops.value_distributions import quantile_huber, without_greatest
 from evorl.sample_batch import SampleBatch
-from evorl.soft_actor_critic import SoftActorCriticAgent
-from evorl.types import Key, Observation, Params, PyTreeDict
-from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.soft_actor_critic import SoftActorCriticUpdates
+from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode
 
 
-class TQCAgent(SoftActorCriticAgent):
-    """A stochastic policy, an ensemble of quantile critics with slow copies, and a temperature.
+class TQCSettings(CriticEnsembleSettings):
+    """What is built of the agent.
+
+    Attributes:
+        num_atoms: quantiles of each critic.
+    """
+
+    num_atoms: int = 25
+
+
+class TQCAgent(SACAgent):
+    """A stochastic policy, an ensemble of quantile critics with target networks, and a temperature.
 
     Attributes:
         dropped_atoms: how many of the greatest target atoms are left out, for each critic; ``None`` for none.
@@ -32,13 +41,13 @@ class TQCAgent(SoftActorCriticAgent):
 
     dropped_atoms: int | None = 2
 
-    part_settings: ClassVar[Mapping[str, Any]] = {**SoftActorCriticAgent.part_settings, "num_atoms": int}
-    continuous_only: ClassVar[bool] = True
+    part_settings: ClassVar[PyTreeNode] = TQCSettings(num_critics=5)
+    acts_in: ClassVar[ActionSpaces] = ActionSpaces.BOXES
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """The networks, whose critics give ``num_atoms`` quantiles."""
-        num_atoms = settings.pop("num_atoms", 25)
+        num_atoms = settings.pop("num_atoms")
         parts = super().parts(settings, env)
         return {**parts, "critic_network": parts["critic_network"].clone(num_atoms=num_atoms)}
 
@@ -53,7 +62,7 @@ class TQCAgent(SoftActorCriticAgent):
         """The mean of every critic's distribution at the actions that are evaluated, ``[K, N]``."""
         return super().values(agent_state, params, obs).mean(axis=-1)
 
-    def pooled(self, outputs: jax.Array) -> jax.Array:
+    def pool_critics(self, outputs: jax.Array) -> jax.Array:
         """The mean over all atoms of all critics, ``[K, N, M]`` to ``[N]``."""
         return outputs.mean(axis=(0, -1))
 
@@ -63,7 +72,7 @@ class TQCAgent(SoftActorCriticAgent):
         """Quantile Huber losses of all critics to the truncated mixture of targets (eq. 10 and after)."""
         params = agent_state.params
         policy = self.policy(agent_state, params.policy, batch.next_obs)
-        next_actions, next_log_prob, _ = self.drawn(policy, keys)
+        next_actions, next_log_prob, _ = self.sample_actions(policy, keys)
         next_atoms = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)  # [K, N, M]
         next_atoms = without_greatest(next_atoms, next_atoms.shape[0] * (self.dropped_atoms or 0))
         next_atoms -= (jnp.exp(params.log_temperature) * next_log_prob)[:, None]
@@ -75,7 +84,7 @@ class TQCAgent(SoftActorCriticAgent):
         return loss, PyTreeDict(critic_loss=loss, q_value=atoms.mean(), td_errors=errors)
 
 
-class TQCWorkflow(SoftActorCriticUpdates, OffPolicyWorkflow):
-    """TQC: critics, actor and temperature in turn, then the slow critics follow."""
+class TQCWorkflow(SACWorkflow):
+    """TQC: critics, actor and temperature in turn, then the target critics follow."""
 
     agent: TQCAgent

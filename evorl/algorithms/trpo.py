@@ -14,25 +14,25 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.actor_critic import ActorCriticAgent, with_standardized_advantages
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
+from evorl.config.values import require_positive
 from evorl.envs.env import Env
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, squared_error
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
 from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
-from evorl.rollout import with_memory
+from evorl.ops.schedules import Schedule
+from evorl.rollout import with_recurrent_state
 from evorl.sample_batch import SampleBatch, first_episodes
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.on_policy import OnPolicyWorkflow
-from evorl.workflows.settings import require_positive
 
 
 class TRPOAgent(ActorCriticAgent):
     """A stochastic policy and a value function, each with a network of its own.
 
-    Losses take the parameters of one of the two networks, and batches ``[T, B]`` or ``[N]`` of ``with_advantages`` that
-    have ``weights`` of mean 1.
+    Losses take the parameters of one of the two networks, and batches ``[T, B]`` or ``[N]`` with ``weights``.
 
     Attributes:
         normalize_advantages: whether advantages are standardised over each trajectory.
@@ -48,53 +48,48 @@ class TRPOAgent(ActorCriticAgent):
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
         """As every actor-critic's, but never with a shared network."""
         parts = super().parts(settings, env)
-        if "shared_network" in parts:
+        if parts["network"].shared is not None:
             raise ValueError(
                 "agent.network.shared=true does not go with TRPO: its step keeps the policy within max_kl, and a value "
                 "function that learns on the same layers would move it further. Leave it false, or use PPO."
             )
         return parts
 
-    def policy_along(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> Any:
+    def policy_along(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> Any:
         """The action distributions in the observations of a batch."""
-        return self.estimates_along(agent_state, agent_state.params.replace(policy=policy_params), batch).policy
+        return self.estimates_of_batch(agent_state, agent_state.params.replace(policy=policy_params), batch).policy
 
-    def log_ratio(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+    def log_ratio(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
         """``log pi(a|s) - log pi_old(a|s)`` of the actions taken."""
-        remembered = batch.extras.policy_extras
-        return (
-            self.policy_along(policy_params, agent_state, batch).log_prob(remembered.raw_action) - remembered.log_prob
-        )
+        policy = self.policy_along(policy_params, agent_state, batch)
+        return policy.log_prob(batch.raw_actions) - batch.log_probs
 
-    def surrogate(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+    def surrogate(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
         """The mean of ``pi(a|s) / pi_old(a|s) A`` (eq. 14 of the paper)."""
-        remembered = batch.extras.policy_extras
         ratio = jnp.exp(self.log_ratio(policy_params, agent_state, batch))
-        return (remembered.weights * ratio * remembered.advantages).mean()
+        return (batch.weights * ratio * batch.advantages).mean()
 
-    def divergence(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch) -> jax.Array:
+    def divergence(self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch) -> jax.Array:
         """The mean of ``KL(pi_old || pi)`` over the observations (section 4)."""
         old = self.policy_along(agent_state.params.policy, agent_state, batch)
         new = self.policy_along(policy_params, agent_state, batch)
-        return (batch.extras.policy_extras.weights * old.kl(new)).mean()
+        return (batch.weights * old.kl(new)).mean()
 
     def clipped_loss(
-        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch
+        self, policy_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
         """The clipped surrogate (Schulman et al. 2017, eq. 7)."""
-        remembered = batch.extras.policy_extras
         log_ratio = self.log_ratio(policy_params, agent_state, batch)
-        losses = clipped_surrogate(log_ratio, remembered.advantages, self.clip_epsilon)
-        loss = (remembered.weights * losses).mean()
-        return loss, PyTreeDict(policy_loss=loss, kl=(remembered.weights * approximate_kl(log_ratio)).mean())
+        losses = clipped_surrogate(log_ratio, batch.advantages, self.clip_epsilon)
+        loss = (batch.weights * losses).mean()
+        return loss, PyTreeDict(policy_loss=loss, kl=(batch.weights * approximate_kl(log_ratio)).mean())
 
     def value_loss(
-        self, value_params: Params, agent_state: AgentState, batch: SampleBatch
+        self, value_params: Params, agent_state: AgentState, batch: ActorCriticBatch
     ) -> tuple[jax.Array, PyTreeDict]:
         """``(V(s) - G)^2``, ``G`` the targets by GAE."""
-        remembered = batch.extras.policy_extras
-        values = self.estimates_along(agent_state, agent_state.params.replace(value=value_params), batch).values
-        loss = (remembered.weights * squared_error(values, remembered.targets)).mean()
+        values = self.estimates_of_batch(agent_state, agent_state.params.replace(value=value_params), batch).values
+        loss = (batch.weights * squared_error(values, batch.targets)).mean()
         return loss, PyTreeDict(value_loss=loss)
 
 
@@ -118,7 +113,9 @@ class TRPOWorkflow(OnPolicyWorkflow):
     """
 
     agent: TRPOAgent
-    policy_optimizer: Optimizer = Optimizer()
+    total_timesteps: float = 1e5
+    optimizer: Optimizer = Optimizer(learning_rate=1e-3)
+    policy_optimizer: Optimizer = Optimizer(learning_rate=Schedule(1e-3, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     subtype: Literal["ppo", "trpo-d1", "trpo-d2"] = "trpo-d2"
     linesearch: Literal["origin", "adaptive"] = "origin"
     trust_region: TrustRegion = TrustRegion()
@@ -127,11 +124,12 @@ class TRPOWorkflow(OnPolicyWorkflow):
     num_epochs: int = 10
     num_minibatches: int = 8
 
+    default_num_envs: ClassVar[int] = 8
     ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
-        self.require_equal_minibatches(self.num_minibatches, self.agent.has_memory)
+        self.require_equal_minibatches(self.num_minibatches, self.agent.is_recurrent)
         if self.episodes_per_batch is None:
             return
         require_positive(self, "episodes_per_batch")
@@ -155,45 +153,42 @@ class TRPOWorkflow(OnPolicyWorkflow):
         """A trajectory ``[T, B, ...]``, from the start of an episode if whole episodes are asked for."""
         if self.episodes_per_batch is not None:
             key, reset_key = jax.random.split(state.key)
-            state = state.replace(key=key, env_state=with_memory(self.env.reset(reset_key), state.agent_state))
+            state = state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
         return super().collect(state)
 
-    def _weighted(self, batch: SampleBatch, dones: jax.Array) -> SampleBatch:
-        """``batch`` with ``weights`` ``[T, B]`` of mean 1 over all devices, 0 for steps that are not learned from."""
-        weights = jnp.ones_like(dones, jnp.float32)
-        if self.episodes_per_batch is not None:
-            chosen = first_episodes(
-                dones, self.episodes_per_batch, collectives.local_indices(self.env.num_envs), self.env.num_envs
-            )
-            weights = chosen / collectives.mean_over_shares(chosen.mean(dtype=jnp.float32))
-        remembered = batch.extras.policy_extras | {"weights": weights}
-        return batch.replace(extras=batch.extras.replace(policy_extras=remembered))
+    def _weights(self, dones: jax.Array) -> jax.Array:
+        """Weights ``[T, B]`` of mean 1 over all devices, 0 for steps that are not learned from."""
+        if self.episodes_per_batch is None:
+            return jnp.ones_like(dones, jnp.float32)
+        chosen = first_episodes(
+            dones, self.episodes_per_batch, collectives.local_indices(self.env.num_envs), self.env.num_envs
+        )
+        return chosen / collectives.mean_over_shares(chosen.mean(dtype=jnp.float32))
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """A step of the policy, then the value function; all losses see the statistics that acted."""
-        batch = self.agent.with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
-        batch = self._weighted(batch, trajectory.dones)
+        batch = self.agent.batch_with_advantages(agent_state, trajectory, self.discount, self.gae_lambda)
+        batch = batch.replace(weights=self._weights(trajectory.dones))
         if self.agent.normalize_advantages:
-            batch = with_standardized_advantages(batch)
+            batch = batch.with_standardized_advantages()
         whole = collectives.gather_rows(batch, axis=1)
         policy_key, value_key = jax.random.split(key)
-        params, given = agent_state.params, (agent_state, whole, progress)
+        params, inputs = agent_state.params, (agent_state, whole, progress)
         if self.subtype == "ppo":
             policy, policy_state, metrics = self._gradient_steps(
-                self.agent.clipped_loss, self.policy_optimizer, params.policy, opt_state.policy, policy_key, *given
+                self.agent.clipped_loss, self.policy_optimizer, params.policy, opt_state.policy, policy_key, *inputs
             )
             opt_state = opt_state.replace(policy=policy_state)
         else:
             policy, first_fraction, metrics = self._natural_step(agent_state, opt_state, batch, trajectory.dones)
             opt_state = opt_state.replace(first_fraction=first_fraction)
         value, value_state, value_losses = self._gradient_steps(
-            self.agent.value_loss, self.optimizer, params.value, opt_state.value, value_key, *given
+            self.agent.value_loss, self.optimizer, params.value, opt_state.value, value_key, *inputs
         )
-        remembered = whole.extras.policy_extras
         metrics |= value_losses
-        metrics.explained_variance = explained_variance(remembered.old_values, remembered.targets)
+        metrics.explained_variance = explained_variance(whole.values, whole.targets)
         params = params.replace(policy=policy, value=value)
         return agent_state.replace(params=params), opt_state.replace(value=value_state), metrics
 
@@ -205,23 +200,23 @@ class TRPOWorkflow(OnPolicyWorkflow):
         opt_state: Any,
         key: Key,
         agent_state: AgentState,
-        batch: SampleBatch,
+        batch: ActorCriticBatch,
         progress: jax.Array,
     ) -> tuple[Params, Any, PyTreeDict]:
         """Epochs of minibatches: parameters, optimizer state and the mean losses."""
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: ActorCriticBatch) -> tuple[Any, PyTreeDict]:
             *carry, losses = gradient_step(loss, optimizer, *carry, agent_state, minibatch, progress=progress)
             return tuple(carry), losses
 
-        scan, rows = (scan_trajectories, batch) if self.agent.has_memory else (scan_minibatches, batch.flatten())
+        scan, rows = (scan_trajectories, batch) if self.agent.is_recurrent else (scan_minibatches, batch.flatten())
         (params, opt_state), losses = scan(
             one_minibatch, (params, opt_state), rows, key, self.num_epochs, self.num_minibatches
         )
         return params, opt_state, jax.tree.map(jnp.mean, losses)
 
     def _natural_step(
-        self, agent_state: AgentState, opt_state: Any, batch: SampleBatch, dones: jax.Array
+        self, agent_state: AgentState, opt_state: Any, batch: ActorCriticBatch, dones: jax.Array
     ) -> tuple[Params, jax.Array, PyTreeDict]:
         """The policy after a natural step, where the next line search begins, and what this one found."""
         agent, old = self.agent, agent_state.params.policy
@@ -229,7 +224,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         if self.subtype == "trpo-d2":
             product = hessian_product(lambda policy: agent.divergence(policy, agent_state, batch), old)
         else:
-            weights = batch.extras.policy_extras.weights
+            weights = batch.weights
             product = score_product(lambda policy: agent.log_ratio(policy, agent_state, batch), old, dones, weights)
 
         def evaluate(policy: Params) -> tuple[jax.Array, jax.Array]:
@@ -238,8 +233,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
         step = self.trust_region.step(product, collectives.mean_over_shares(gradient))
         first_fraction = opt_state.first_fraction
-        found = self.trust_region.search(evaluate, old, step, first_fraction)
+        accepted = self.trust_region.search(evaluate, old, step, first_fraction)
         if self.linesearch == "adaptive":
-            first_fraction = self.trust_region.next_first_fraction(found)
-        gain, divergence = evaluate(found.params)
-        return found.params, first_fraction, PyTreeDict(gain=gain, kl=divergence, step_fraction=found.fraction)
+            first_fraction = self.trust_region.next_first_fraction(accepted)
+        gain, divergence = evaluate(accepted.params)
+        return accepted.params, first_fraction, PyTreeDict(gain=gain, kl=divergence, step_fraction=accepted.fraction)

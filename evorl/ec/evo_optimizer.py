@@ -8,7 +8,10 @@ from typing import Any
 
 import jax
 
+from evorl.config.names import load
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
+
+REGISTRY = "evorl.ec.optimizers.registry"  # it knows them all
 
 
 class EvoOptimizer(PyTreeNode):
@@ -20,6 +23,9 @@ class EvoOptimizer(PyTreeNode):
 
     Attributes:
         pop_size: number of individuals P of a generation.
+
+    Settings:
+        name: which search it is, see the page on evolution.
     """
 
     pop_size: int
@@ -31,9 +37,12 @@ class EvoOptimizer(PyTreeNode):
         Raises:
             ValueError: it names none, or one that there is not; with the nearest name.
         """
-        from evorl.ec.optimizers.naming import named_optimizer  # it knows them all
+        return load(f"{REGISTRY}:named_optimizer")(cls, config, where)
 
-        return named_optimizer(cls, config, where)
+    @property
+    def variant_name(self) -> str | None:
+        """What a config calls it as ``name``; ``None`` for one that needs no name where it is used."""
+        return load(f"{REGISTRY}:optimizer_name")(self)
 
     @property
     def group_size(self) -> int:

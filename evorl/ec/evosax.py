@@ -15,14 +15,15 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from evorl.config.names import no_such
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.noise import noise_rows
 from evorl.ops.trees import split_leading_axis
-from evorl.suggestions import no_such
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 # What the parents of the first generation are worth: each of its individuals is better.
 WORST = 1e30
+_TWO_SPREADS = "iAMaLGaM_Univariate"
 _NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
 
 
@@ -33,7 +34,7 @@ class EvosaxStrategy(EvoOptimizer):
         pop_size: number of individuals P.
         strategy: its name in evosax, such as ``CMA_ES``.
         initial_std: standard deviation of the first samples; of all samples where the strategy does not adapt it.
-            iAMaLGaM adds it to a spread of 1.
+            ``iAMaLGaM_Full`` adds it to a spread that is 1 at first.
         num_populations: into how many parts a Stein variational strategy divides the population.
         params: other numbers of the strategy's params by name.
 
@@ -66,16 +67,22 @@ class EvosaxStrategy(EvoOptimizer):
                 raise ValueError(no_such(f"parameter of evosax's {self.strategy}", name, fields))
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
-        """The search starts at ``solution``, or at individuals strewn around it."""
+        """The search starts at ``solution``, or at individuals scattered around it."""
         key, init_key, start_key = jax.random.split(key, 3)
-        state = PyTreeDict(key=key, like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution))
-        algorithm, params = self._algorithm(state.like), self._params(state.like)
+        # Through the container of states, so that this is the structure in which the population will stand in one.
+        solution = PyTreeDict(like=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)).like
+        algorithm, params = self._algorithm(solution), self._params(solution)
         if self._has_mean(algorithm):
-            inner = algorithm.init(init_key, self._means(state.like), params)
+            inner = algorithm.init(init_key, self._means(solution), params)
         else:
-            start = _strewn(start_key, state.like, self.pop_size, self.initial_std)
+            start = _scatter(start_key, solution, self.pop_size, self.initial_std)
             inner = algorithm.init(init_key, start, jnp.full(self.pop_size, WORST), params)
-        return self._asked(state | {"inner": self._spread(inner, algorithm)}, algorithm)
+        if self.strategy == _TWO_SPREADS:
+            inner = inner.replace(C=jnp.square(self.initial_std) * inner.C)
+        state = PyTreeDict(key=key)
+        if self.strategy == "RandomSearch":  # evosax's knows of no start
+            state.start = solution
+        return self._ask_next(state, inner, algorithm, params)
 
     def ask(self, state: PyTreeDict, first: jax.Array | int = 0, count: int | None = None) -> Params:
         """See ``EvoOptimizer.ask``."""
@@ -86,36 +93,45 @@ class EvosaxStrategy(EvoOptimizer):
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """See ``EvoOptimizer.tell``."""
-        algorithm = self._algorithm(state.like)
+        solution = _first(state.population)
+        algorithm, params = self._algorithm(solution), self._params(solution)
         key, tell_key = jax.random.split(state.key)
         costs = jnp.where(jnp.isnan(fitness), WORST, -fitness)
         population = state.population
         if self.strategy in _NEEDS_GROUPS:
             population = split_leading_axis(population, self.num_populations, -1)
-        inner, _ = algorithm.tell(tell_key, population, costs, state.inner, self._params(state.like))
-        return self._asked(state.replace(key=key, inner=self._spread(inner, algorithm)), algorithm)
+        inner, _ = algorithm.tell(tell_key, population, costs, state.inner, params)
+        return self._ask_next(state.replace(key=key), inner, algorithm, params)
 
     def solution(self, state: PyTreeDict) -> Params:
         """The mean of the strategy's distribution; of one without, or with several, the best individual so far."""
-        algorithm, inner = self._algorithm(state.like), state.inner
+        solution, inner = _first(state.population), state.inner
+        algorithm = self._algorithm(solution)
         if self._has_mean(algorithm) and inner.mean.ndim == 1:
             return algorithm.get_mean(inner)
-        numbers, unravel = ravel_pytree(state.like)
+        numbers, unravel = ravel_pytree(solution)
         best = jnp.argmin(jnp.ravel(inner.best_fitness))
         return unravel(inner.best_solution.reshape(-1, numbers.shape[0])[best])
 
-    def _asked(self, state: PyTreeDict, algorithm: Any) -> PyTreeDict:
+    def _ask_next(self, state: PyTreeDict, inner: Any, algorithm: Any, params: Any) -> PyTreeDict:
+        """The state with the generation that ``inner``, evosax's state, asks for."""
+        inner = self._set_std(inner, algorithm)
         key, ask_key = jax.random.split(state.key)
-        population, inner = algorithm.ask(ask_key, state.inner, self._params(state.like))
-        if self.strategy == "RandomSearch":  # evosax's knows of no start
-            population = jax.tree.map(lambda x, rows: x + self.initial_std * rows, state.like, population)
+        population, inner = algorithm.ask(ask_key, inner, params)
+        if "start" in state:
+            population = jax.tree.map(lambda x, rows: x + self.initial_std * rows, state.start, population)
         return state | {"key": key, "inner": inner, "population": population}
 
-    def _spread(self, inner: Any, algorithm: Any) -> Any:
-        """The state with our standard deviation, where evosax takes it from a schedule of its own: 1, always."""
+    def _set_std(self, inner: Any, algorithm: Any) -> Any:
+        """The state with our standard deviation, where evosax takes it from a schedule of its own: 1, always.
+
+        evosax adds it to the deviations that iAMaLGaM learns (Bosman et al. 2013), in every generation. Added to each
+        deviation alone, as ``iAMaLGaM_Univariate`` does, it makes these grow instead of shrink: there it is 0.
+        """
         if not hasattr(algorithm, "std_schedule"):
             return inner
-        return inner.replace(std=jnp.full_like(inner.std, self.initial_std))
+        std = 0.0 if self.strategy == _TWO_SPREADS else self.initial_std
+        return inner.replace(std=jnp.full_like(inner.std, std))
 
     def _params(self, solution: Params) -> Any:
         params = self._default_params(solution)
@@ -124,7 +140,7 @@ class EvosaxStrategy(EvoOptimizer):
         return params.replace(**self.params)
 
     def _default_params(self, solution: Params) -> Any:
-        return self._built(solution)[1]
+        return self._build(solution)[1]
 
     def _means(self, solution: Params) -> Params:
         """Where the search starts: for strategies of several populations a mean of each."""
@@ -136,12 +152,12 @@ class EvosaxStrategy(EvoOptimizer):
         return hasattr(algorithm, "get_mean")
 
     def _algorithm(self, solution: Params) -> Any:
-        return self._built(solution)[0]
+        return self._build(solution)[0]
 
-    def _built(self, solution: Params) -> tuple[Any, Any]:
+    def _build(self, solution: Params) -> tuple[Any, Any]:
         leaves, treedef = jax.tree.flatten(solution)
         shapes = tuple(jnp.shape(leaf) for leaf in leaves)
-        return _built(self.strategy, self.pop_size, self.num_populations, treedef, shapes)
+        return _build(self.strategy, self.pop_size, self.num_populations, treedef, shapes)
 
 
 def strategy_names() -> tuple[str, ...]:
@@ -150,7 +166,7 @@ def strategy_names() -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _built(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
+def _build(strategy: str, pop_size: int, num_populations: int, treedef: Any, shapes: tuple) -> tuple[Any, Any]:
     """An algorithm and its default params.
 
     evosax compares its algorithms by identity: equal ones are made once, so that they share compiled programs.
@@ -170,7 +186,12 @@ def _built(strategy: str, pop_size: int, num_populations: int, treedef: Any, sha
         return algorithm, params
 
 
-def _strewn(key: Key, solution: Params, pop_size: int, std: jax.Array | float) -> Params:
+def _first(population: Params) -> Params:
+    """One of its individuals: a solution's structure and shapes."""
+    return jax.tree.map(lambda x: x[0], population)
+
+
+def _scatter(key: Key, solution: Params, pop_size: int, std: jax.Array | float) -> Params:
     noise = noise_rows(key, solution, 0, pop_size)
     return jax.tree.map(lambda x, rows: x + std * rows, solution, noise)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from evorl.suggestions import no_such
+from evorl.config.names import no_such
 
 
 def compute_ranks(fitness: jax.Array) -> jax.Array:
@@ -15,7 +15,7 @@ def compute_ranks(fitness: jax.Array) -> jax.Array:
 
     What is not a number is as unfit as the worst.
     """
-    order = jnp.argsort(comparable(fitness), stable=True)
+    order = jnp.argsort(nan_to_worst(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))
 
 
@@ -24,7 +24,7 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
     Equals share the mean of their ranks, so that nothing pulls where all are equal.
     """
-    fitness = comparable(fitness)
+    fitness = nan_to_worst(fitness)
     in_order = jnp.sort(fitness)
     lowest, above = (jnp.searchsorted(in_order, fitness, side, method="scan_unrolled") for side in ("left", "right"))
     return 0.5 * (lowest + above - 1) / max(fitness.shape[0] - 1, 1) - 0.5
@@ -32,14 +32,14 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness with mean 0 and variance 1 over the population."""
-    fitness = comparable(fitness)
+    fitness = nan_to_worst(fitness)
     fitness = fitness - fitness[0]  # exactly 0 where all are equal: the mean's rounding would be blown up
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def raw_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness as it is."""
-    return comparable(fitness)
+    return nan_to_worst(fitness)
 
 
 FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -73,7 +73,7 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
     return padded[ranks_from_best]
 
 
-def comparable(fitness: jax.Array) -> jax.Array:
+def nan_to_worst(fitness: jax.Array) -> jax.Array:
     """Fitness ``[P]`` in which what is not a number is as bad as the worst; all 0 where nothing is a number."""
     known = ~jnp.isnan(fitness)
     worst = jnp.min(fitness, initial=jnp.inf, where=known)

@@ -1,13 +1,18 @@
-"""Environments: one interface (``Env``, ``EnvState``), adapters for brax and gymnax, wrappers, vector envs.
+"""Environments: one interface (``Env``, ``EnvState``), an adapter for each library, wrappers, vector environments.
 
-Importing this package imports no environment library.
+Importing this package imports neither an environment library nor an adapter. The function of an adapter, such as
+``create_wrapped_brax_env``, can be imported from here all the same: its module is loaded when it is looked up.
 """
 
-from evorl.envs.brax import create_wrapped_brax_env
+from typing import TYPE_CHECKING, Any
+
 from evorl.envs.env import AutoresetMode, Env, EnvState
-from evorl.envs.factory import available_envs, create_env
-from evorl.envs.gymnax import create_wrapped_gymnax_env
+from evorl.envs.factory import adapter_function, available_envs, create_env
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+
+if TYPE_CHECKING:
+    from evorl.envs.brax import create_wrapped_brax_env as create_wrapped_brax_env
+    from evorl.envs.gymnax import create_wrapped_gymnax_env as create_wrapped_gymnax_env
 
 __all__ = [
     "AutoresetMode",
@@ -23,3 +28,7 @@ __all__ = [
     "create_wrapped_brax_env",
     "create_wrapped_gymnax_env",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return adapter_function(name)

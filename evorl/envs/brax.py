@@ -6,21 +6,22 @@ import contextlib
 import functools
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, strongly_typed
-from evorl.envs.naming import check_options, frozen, nearest_name, parameter_names, thawed
+from evorl.config.names import no_such
+from evorl.envs.env import Env, EnvState, compiled, strongly_typed
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.envs.stack import wrap_env
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
-BRAX_ENV_NAMES = (
+ENV_NAMES = (
     "ant",
     "halfcheetah",
     "hopper",
@@ -33,7 +34,7 @@ BRAX_ENV_NAMES = (
     "swimmer",
     "walker2d",
 )
-BRAX_BACKENDS = ("generalized", "positional", "spring", "mjx")
+BACKENDS = ("generalized", "positional", "spring", "mjx")
 
 
 class BraxAdapter(Env):
@@ -72,13 +73,11 @@ class BraxAdapter(Env):
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
-        # brax environments write new metrics into the dict of the state they are given: give them a copy.
+        # brax environments write new metrics into the dict of the state that they get: hand over a copy.
         old = env_state.env_state
-        given = old.replace(metrics=dict(old.metrics), info=dict(old.info))
-        new = self.brax_env.step(given, action)
+        new = self.brax_env.step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
         # Some of them return python numbers or other dtypes than their reset does.
-        new = jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old)
-        return _env_state(strongly_typed(new))
+        return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else id(self.brax_env)
@@ -87,70 +86,37 @@ class BraxAdapter(Env):
         return f"BraxAdapter({type(self.brax_env).__name__}, backend={self.brax_env.backend!r})"
 
 
-def create_wrapped_brax_env(
-    env_name: str,
-    *,
-    episode_length: int | None = 1000,
-    parallel: int = 1,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NORMAL,
-    backend: str | None = None,
-    action_repeat: int = 1,
-    frame_stack: int = 1,
-    reward_scale: float | None = None,
-    sparse_reward_interval: int | None = None,
-    flatten_obs: bool = False,
-    observed: Sequence[int] | None = None,
-    **env_kwargs: Any,
-) -> VectorEnv:
+def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **options: Any) -> VectorEnv:
     """A vector env of a brax environment.
 
     Args:
-        env_name: one of ``BRAX_ENV_NAMES``, or registered with brax.
-        episode_length: the time limit, in steps of the environment; ``None`` for none.
-        parallel: number of environments B.
-        autoreset_mode: see ``AutoresetMode``.
+        env_name: one of ``ENV_NAMES``, or registered with brax.
         backend: ``"generalized"`` (default), ``"positional"``, ``"spring"`` or ``"mjx"``; swimmer has only the first.
-        action_repeat: apply each action that many times; ``info.steps`` counts decisions.
-        frame_stack: observe the last so many observations.
-        reward_scale: factor of the reward (``info.episode_return`` stays unscaled).
-        sparse_reward_interval: pay the summed reward every so many steps and at the end only.
-        flatten_obs: make one vector of the observation.
-        observed: the components of a flat observation that are seen; ``None`` for all.
-        **env_kwargs: arguments of the brax environment (``reset_noise_scale``, ``ctrl_cost_weight`` ...).
+        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is 1000 by default and ``None`` for no
+            limit; every other one is an argument of the brax environment (``reset_noise_scale`` ...).
 
     Raises:
-        ValueError: unknown environment or backend, or an argument out of range.
+        ValueError: unknown environment, backend or option, or a value out of range.
         ImportError: brax is not installed.
     """
-    env = _make_adapter(env_name, backend, frozen(env_kwargs))
-    return wrap_env(
-        env,
-        max_episode_steps=episode_length,
-        parallel=parallel,
-        autoreset_mode=autoreset_mode,
-        action_repeat=action_repeat,
-        frame_stack=frame_stack,
-        reward_scale=reward_scale,
-        sparse_reward_interval=sparse_reward_interval,
-        flatten_obs=flatten_obs,
-        observed=observed,
-    )
+    shared, arguments = split_options(options)
+    return wrap_env(_make_adapter(env_name, backend, as_hashable(arguments)), **{"max_episode_steps": 1000, **shared})
 
 
 @functools.lru_cache(maxsize=16)
-def _make_adapter(env_name: str, backend: str | None, env_kwargs: tuple) -> BraxAdapter:
+def _make_adapter(env_name: str, backend: str | None, arguments: tuple) -> BraxAdapter:
     registry = _brax_envs()._envs
     if env_name not in registry:
-        raise ValueError(f"brax has no environment {env_name!r}{nearest_name(env_name, sorted(registry))}")
+        raise ValueError(no_such("environment of brax", env_name, sorted(registry)))
     backend = backend or "generalized"
-    if backend not in BRAX_BACKENDS:
-        raise ValueError(f"brax has no backend {backend!r}{nearest_name(backend, BRAX_BACKENDS)}")
+    if backend not in BACKENDS:
+        raise ValueError(no_such("backend of brax", backend, BACKENDS))
     if env_name == "swimmer":
         if backend != "generalized":
             raise ValueError(f"brax swimmer runs on the backend 'generalized' only, got {backend!r}.")
         _repair_fluid_forces()
-    spec, options = ("brax", env_name, backend, env_kwargs), thawed(env_kwargs)
-    check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"n_frames", "debug"})
+    spec, options = ("brax", env_name, backend, arguments), from_hashable(arguments)
+    check_options(f"brax {env_name}", options, parameter_names(registry[env_name]) | {"backend", "n_frames", "debug"})
     with warnings.catch_warnings(), jax.ensure_compile_time_eval():
         warnings.filterwarnings("ignore", message="Brax System, piplines")
         brax_env = registry[env_name](backend=backend, **options)

@@ -1,6 +1,6 @@
 """The environment: a pure function from (state, action) to the next state.
 
-``Env`` is one environment. A vector env (``evorl.envs.wrappers.VectorEnv``) steps B of them together and starts new
+``Env`` is one environment. A vector env (``evorl.envs.vector.VectorEnv``) steps B of them together and starts new
 episodes by itself. Both speak ``EnvState``, so a rollout does not care which library is behind.
 """
 
@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.envs.space import Space
-from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict, pytree_field
+from evorl.ops.trees import tree_where
+from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field
 
 Tree = TypeVar("Tree")
 
@@ -25,8 +26,8 @@ class AutoresetMode(enum.Enum):
     """What a vector env does with an environment whose episode has ended.
 
     ``NORMAL``: the next episode starts in the same step, from a fresh random reset.
-    ``FAST``: likewise, but every episode of an environment starts from its first state (random numbers drawn during
-    the episode still differ). Cheaper to compile, and a different, narrower start distribution: never a default.
+    ``FAST``: likewise, but every episode of an environment starts from its first state (random numbers of the
+    episode itself still differ). Cheaper to compile, and a different, narrower start distribution: never a default.
     ``DISABLED``: the environment freezes; reward 0, nothing changes, ``done`` stays true. Mask by ``done``.
     ``ENVPOOL``: the step after the end is the reset step: its action is ignored, its reward is 0 and
     ``info.is_reset_step`` is true.
@@ -60,16 +61,24 @@ class EnvState(PyTreeData):
     _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # what wrappers remember
 
 
-class Env(abc.ABC):
+class Env(ByValue, abc.ABC):
     """One environment: static, hashable, its state outside.
 
     ``reset`` and ``step`` are pure, and what ``reset`` returns has the structure, shapes and dtypes of what ``step``
-    returns. ``step`` reads ``env_state.env_state`` and ``env_state._internal``, never ``info``.
+    returns. ``step`` reads ``env_state.env_state`` and ``env_state._internal``, never ``info``. Spaces are computed
+    with numbers even where a trace asks for them, so that a property may build them with ``jax.numpy``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("obs_space", "action_space"):
+            space = vars(cls).get(name)
+            if isinstance(space, property) and space.fget is not None:
+                setattr(cls, name, property(_outside_of_traces(space.fget), doc=space.__doc__))
 
     @abc.abstractmethod
     def reset(self, key: Key) -> EnvState:
-        """The start of an episode, drawn with a scalar ``key`` (typed or legacy)."""
+        """The start of an episode, from a scalar ``key`` (typed or legacy)."""
 
     @abc.abstractmethod
     def step(self, env_state: EnvState, action: Action) -> EnvState:
@@ -95,19 +104,52 @@ class Env(abc.ABC):
         """The innermost environment."""
         return self
 
-    def _identity(self) -> Any:
-        """What two equal environments have equal, hashable. An environment built by hand equals only itself."""
-        return id(self)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Env) and _identity_of(self) == _identity_of(other))
+def _outside_of_traces(method: Callable) -> Callable:
+    @functools.wraps(method)
+    def compute(env: Env) -> Any:
+        with jax.ensure_compile_time_eval():
+            return method(env)
 
-    def __hash__(self) -> int:
-        return hash(_identity_of(self))
+    return compute
 
 
-def _identity_of(env: Env) -> tuple:
-    return type(env), env._identity()
+class EnvAround(Env):
+    """An environment around another one, ``env``: what it does not change is as there."""
+
+    env: Env
+
+    @property
+    def obs_space(self) -> Space:
+        """See ``Env.obs_space``."""
+        return self.env.obs_space
+
+    @property
+    def action_space(self) -> Space:
+        """See ``Env.action_space``."""
+        return self.env.action_space
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """See ``Env.max_episode_steps``."""
+        return self.env.max_episode_steps
+
+    @property
+    def unwrapped(self) -> Env:
+        """The innermost environment."""
+        return self.env.unwrapped
+
+
+def freeze_ended(env_state: EnvState, stepped: EnvState) -> EnvState:
+    """``stepped``; where the episode had ended before the step the state as it was, with reward 0.
+
+    Args:
+        env_state: the state before the step; its ``info`` may have more entries than that of ``stepped``.
+        stepped: the state after it, of one environment or with leading axis B.
+    """
+    info = PyTreeDict({name: env_state.info[name] for name in stepped.info})
+    last = env_state.replace(reward=jnp.zeros_like(env_state.reward), info=info)
+    return tree_where(env_state.done, last, stepped)
 
 
 def strongly_typed(tree: Tree) -> Tree:

@@ -1,24 +1,28 @@
-"""Environments from a name or a config."""
+"""Environments from a name or a config: the adapter of a library is loaded when an environment of it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from evorl.envs.brax import BRAX_ENV_NAMES, create_wrapped_brax_env
-from evorl.envs.env import AutoresetMode
-from evorl.envs.gymnax import GYMNAX_ENV_NAMES, create_wrapped_gymnax_env
-from evorl.envs.naming import nearest_name
-from evorl.envs.user import create_wrapped_user_env
-from evorl.envs.wrappers.vector import VectorEnv
-from evorl.envs.wrappers.wrapper import positive_int
+from evorl.config.names import did_you_mean, load, no_such
 
-_CREATE: dict[str, Callable[..., VectorEnv]] = {"brax": create_wrapped_brax_env, "gymnax": create_wrapped_gymnax_env}
+if TYPE_CHECKING:
+    from evorl.envs.vector import VectorEnv
+
+# Library -> the function that makes its vector environments, "module:function". The module is the adapter: one file,
+# which imports its library when an environment is made, and names its environments in ``ENV_NAMES``.
+LIBRARIES = {
+    "brax": "evorl.envs.brax:create_wrapped_brax_env",
+    "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
+}
+USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 
 def available_envs() -> dict[str, tuple[str, ...]]:
-    """The names of environments by library. Nothing is imported for it."""
-    return {"brax": BRAX_ENV_NAMES, "gymnax": GYMNAX_ENV_NAMES}
+    """The names of environments by library. Their adapters are imported for it, the libraries are not."""
+    return {library: _module(path).ENV_NAMES for library, path in LIBRARIES.items()}
 
 
 def create_env(
@@ -26,53 +30,42 @@ def create_env(
     *,
     library: str | None = None,
     name: str | None = None,
-    parallel: int | None = None,
-    autoreset_mode: AutoresetMode | str | None = None,
-    max_episode_steps: int | None = None,
-    history: int | None = None,
     **options: Any,
 ) -> VectorEnv:
     """A vector env. Made twice with equal arguments, the two are equal and share compiled programs.
 
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
-            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are given win over it. Or with
+            ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are not ``None`` win over it. Or with
             ``factory``, ``"package.module:function"``, instead of library and name: that function makes one ``Env``.
         library: ``"brax"`` or ``"gymnax"``; may be left out where the name is known in one library only.
         name: name of the environment in its library.
-        parallel: number of environments B; 1 if nobody says.
-        autoreset_mode: an ``AutoresetMode`` or its name; ``NORMAL`` if nobody says.
-        max_episode_steps: the time limit; ``None`` for the usual one of the environment (1000 for brax).
-        history: how many of the last observations are seen together; 1 if nobody says.
-        **options: ``action_repeat``, ``reward_scale``, ``sparse_reward_interval``, ``flatten_obs``, ``observed``,
-            ``backend`` (brax); every other one goes to the environment itself. ``None`` means the default.
+        **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for
+            brax; every other one goes to the environment itself. ``None`` means the default.
 
     Raises:
         ValueError: an unknown library, environment or option; the message has the nearest valid name.
     """
-    settings = _settings(config)
-    explicit = {
-        "library": library,
-        "name": name,
-        "parallel": parallel,
-        "autoreset_mode": autoreset_mode,
-        "max_episode_steps": max_episode_steps,
-        "history": history,
-        **options,
-    }
-    settings.update({key: value for key, value in explicit.items() if value is not None})
-    if "history" in settings:
-        if "frame_stack" in settings:
-            raise ValueError("frame_stack and history are one option: give history alone.")
-        settings["frame_stack"] = positive_int(settings.pop("history"), "history")
+    explicit = {"library": library, "name": name, **options}
+    settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
     if "factory" in settings:
         if "library" in settings or "name" in settings:
-            raise ValueError("An environment is given by its library and name, or by a factory: leave one of them out.")
-        return create_wrapped_user_env(settings.pop("factory"), **settings)
+            raise ValueError("An environment is named by its library and name, or by a factory: leave one of them out.")
+        return load(USER_FACTORY)(settings.pop("factory"), **settings)
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
-    if "max_episode_steps" in settings:
-        settings["episode_length"] = settings.pop("max_episode_steps")
-    return _CREATE[library](name, **settings)
+    return load(LIBRARIES[library])(name, **settings)
+
+
+def adapter_function(name: str) -> Any:
+    """The function of that name which the table of libraries points to. Raises ``AttributeError`` for another name."""
+    for path in LIBRARIES.values():
+        if path.partition(":")[2] == name:
+            return load(path)
+    raise AttributeError(f"evorl.envs has no {name!r}")
+
+
+def _module(path: str) -> Any:
+    return importlib.import_module(path.partition(":")[0])
 
 
 def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -87,19 +80,20 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     """Library and name of the environment, from either or from ``library/name``."""
-    known = available_envs()
+    if library is not None and str(library) not in LIBRARIES:
+        raise ValueError(no_such("environment library", library, LIBRARIES))
     if not name:
         raise ValueError("Which environment? Give its name, for example create_env('brax/hopper').")
     name = str(name)
-    if library is None and name.split("/")[0] in known and "/" in name:
-        library, name = name.split("/", 1)
-    if library is None:
-        libraries = [candidate for candidate, names in known.items() if name in names]
-        if not libraries:
-            every = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
-            nearest = nearest_name(name, [e.split("/", 1)[1] for e in every])
-            raise ValueError(f"No library has an environment {name!r}{nearest}")
-        library = libraries[0]
-    if library not in _CREATE:
-        raise ValueError(f"There is no environment library {library!r}{nearest_name(library, _CREATE)}")
-    return library, name
+    prefix, _, rest = name.partition("/")
+    if library is None and rest and prefix in LIBRARIES:
+        return prefix, rest
+    if library is not None:
+        return library, name
+    known = available_envs()
+    for candidate, names in known.items():
+        if name in names:
+            return candidate, name
+    paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
+    nearest = did_you_mean(name, [*paths, *(path.partition("/")[2] for path in paths)])
+    raise ValueError(f"there is no environment {name!r}.{nearest} There are: {', '.join(paths)}.")

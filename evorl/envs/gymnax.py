@@ -1,27 +1,33 @@
-"""Environments of gymnax: classic control, MinAtar, bsuite and more. gymnax itself is imported when it is used."""
+"""Environments of gymnax: classic control, MinAtar, bsuite and more. gymnax itself is imported when it is used.
+
+Two things differ from gymnax 1.0.1. MountainCarContinuous-v0 stops at its left wall, as in Gymnasium; gymnax lets it
+keep its velocity. Observation bounds are infinite where the environment leaves those that it declares.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, strongly_typed
+from evorl.config.names import no_such
+from evorl.config.values import positive
+from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.gymnax_import import load_environment_class
-from evorl.envs.naming import check_options, frozen, nearest_name, parameter_names, thawed
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.stack import wrap_env
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key
 from evorl.types import Action, Key, PyTreeDict
 
 # Id -> (module below gymnax.environments, class). Written out so that one environment is imported, not all of gymnax.
-GYMNAX_CLASSES = {
+CLASSES = {
     "CartPole-v1": ("classic_control.cartpole", "CartPole"),
     "Pendulum-v1": ("classic_control.pendulum", "Pendulum"),
     "Acrobot-v1": ("classic_control.acrobot", "Acrobot"),
@@ -48,10 +54,10 @@ GYMNAX_CLASSES = {
     "Pong-misc": ("misc.pong", "Pong"),
     "FrozenLake-misc": ("misc.frozen_lake", "FrozenLake"),
 }
-GYMNAX_ENV_NAMES = tuple(GYMNAX_CLASSES)
+ENV_NAMES = tuple(CLASSES)
 # Classes whose observations leave the bounds they declare (gymnax 1.0.1): here they have none.
 _WRONG_OBS_BOUNDS = ("GaussianBandit", "MemoryChain", "MetaMaze", "UmbrellaChain")
-GYMNAX_EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is made"}
+EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is made"}
 
 
 class GymnaxAdapter(Env):
@@ -76,14 +82,16 @@ class GymnaxAdapter(Env):
         self.gymnax_env = gymnax_env
         self.params = gymnax_env.default_params if params is None else params
         self._spec = spec
+        cls = type(gymnax_env)
+        self._step_env: Callable[..., Any] = {cls.__name__: cls.step_env, **_CORRECTED_STEPS}[cls.__name__]
         with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
             action_space, obs_space = gymnax_env.action_space(self.params), gymnax_env.observation_space(self.params)
             self._action_space = _space(action_space)
         state, obs, self._step_draws = self._traced()
-        self._state_dtypes = jax.tree.map(lambda x: x.dtype, state)
         self._obs_space = _space(obs_space, obs)
         if type(gymnax_env).__name__ in _WRONG_OBS_BOUNDS:
             self._obs_space = Box(-np.inf, np.inf, self._obs_space.shape, self._obs_space.dtype)
+        self._dtypes = jax.tree.map(lambda x: x.dtype, (state, self._obs_space.spec))
 
     @property
     def obs_space(self) -> Space:
@@ -107,36 +115,29 @@ class GymnaxAdapter(Env):
         reset_key, episode_key = jax.random.split(key) if self._step_draws else (key, key)
         obs, state = self.gymnax_env.reset_env(reset_key, self.params)
         internal = PyTreeDict(key=episode_key) if self._step_draws else PyTreeDict()
-        zero = jnp.zeros((), jnp.bool_)
-        return self._env_state(obs, state, jnp.zeros(()), zero, zero, internal)
+        return self._env_state(obs, state, 0.0, jnp.asarray(False), jnp.asarray(False), internal)
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
-        state = env_state.env_state
+        state, key, internal = env_state.env_state, jax.random.key(0), PyTreeDict()  # that key is never looked at
         if self._step_draws:
-            key = jax.random.fold_in(env_state._internal.key, jnp.asarray(state.time, jnp.uint32))
-        else:
-            key = jax.random.key(0)  # never looked at
-        obs, state, reward, terminated, _ = self.gymnax_env.step_env(key, state, action, self.params)
+            internal = PyTreeDict(key=env_state._internal.key)
+            key = jax.random.fold_in(internal.key, jnp.asarray(state.time, jnp.uint32))
+        obs, state, reward, terminated, _ = self._step_env(self.gymnax_env, key, state, action, self.params)
         truncated = self.gymnax_env.is_truncated(state, self.params)
-        internal = PyTreeDict(key=env_state._internal.key) if self._step_draws else PyTreeDict()
         return self._env_state(obs, state, reward, terminated, truncated, internal)
 
     def _env_state(
         self, obs: Any, state: Any, reward: Any, terminated: Any, truncated: Any, internal: PyTreeDict
     ) -> EnvState:
-        state = jax.tree.map(lambda x, dtype: jnp.asarray(x, dtype), state, self._state_dtypes)
+        # Some return other dtypes after a step than after a reset, or Python numbers.
+        state, obs = jax.tree.map(jnp.asarray, (state, obs), self._dtypes)
         termination = jnp.asarray(terminated, jnp.bool_)
         truncation = jnp.asarray(truncated, jnp.bool_) & ~termination
-        env_state = EnvState(
-            env_state=state,
-            obs=jax.tree.map(lambda x, spec: jnp.asarray(x, spec.dtype), obs, self._obs_space.spec),
-            reward=jnp.asarray(reward, jnp.float32),
-            done=termination | truncation,
-            info=PyTreeDict(termination=termination, truncation=truncation, metrics=PyTreeDict()),
-        )
-        return strongly_typed(env_state).replace(_internal=internal)
+        info = PyTreeDict(termination=termination, truncation=truncation, metrics=PyTreeDict())
+        reward = jnp.asarray(reward, jnp.float32)
+        return EnvState(state, obs, reward, termination | truncation, info, internal)
 
     def _traced(self) -> tuple[Any, Any, bool]:
         """Abstract state and observation after a step, and whether a step draws random numbers at all.
@@ -146,7 +147,7 @@ class GymnaxAdapter(Env):
         _, state = jax.eval_shape(self.gymnax_env.reset_env, jax.random.key(0), self.params)
         action = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), self._action_space.spec)
         jaxpr, outcome = jax.make_jaxpr(
-            lambda key, state: self.gymnax_env.step_env(key, state, action, self.params), return_shape=True
+            lambda *args: self._step_env(self.gymnax_env, *args, action, self.params), return_shape=True
         )(jax.random.key(0), state)
         key = jaxpr.jaxpr.invars[0]
         return outcome[1], outcome[0], any(key is var for eqn in jaxpr.jaxpr.eqns for var in eqn.invars)
@@ -158,80 +159,60 @@ class GymnaxAdapter(Env):
         return f"GymnaxAdapter({self.gymnax_env.name!r})"
 
 
-def create_wrapped_gymnax_env(
-    env_name: str,
-    *,
-    episode_length: int | None = None,
-    parallel: int = 1,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NORMAL,
-    action_repeat: int = 1,
-    frame_stack: int = 1,
-    reward_scale: float | None = None,
-    sparse_reward_interval: int | None = None,
-    flatten_obs: bool | None = None,
-    observed: Sequence[int] | None = None,
-    **env_kwargs: Any,
-) -> VectorEnv:
+def _step_mountain_car_continuous(env: Any, key: Key, state: Any, action: Action, params: Any) -> tuple:
+    """The car stops at the left wall, as in Gymnasium; in gymnax it keeps its velocity."""
+    _, state, reward, terminated, info = env.step_env(key, state, action, params)
+    hits_wall = (state.position <= params.min_position) & (state.velocity < 0)
+    state = state.replace(velocity=jnp.where(hits_wall, 0.0, state.velocity))
+    return env.get_obs(state), state, reward, terminated, info
+
+
+_CORRECTED_STEPS = {"ContinuousMountainCar": _step_mountain_car_continuous}  # by the name of the class
+
+
+def create_wrapped_gymnax_env(env_name: str, **options: Any) -> VectorEnv:
     """A vector env of a gymnax environment.
 
     Actions of bounded boxes are given in ``[-1, 1]``.
 
     Args:
-        env_name: one of ``GYMNAX_ENV_NAMES``.
-        episode_length: the time limit, in steps of the environment; ``None`` for its own.
-        parallel: number of environments B.
-        autoreset_mode: see ``AutoresetMode``.
-        action_repeat: apply each action that many times; ``info.steps`` counts decisions.
-        frame_stack: observe the last so many observations.
-        reward_scale: factor of the reward (``info.episode_return`` stays unscaled).
-        sparse_reward_interval: pay the summed reward every so many steps and at the end only.
-        flatten_obs: make one vector of the observation; by default only where it is an integer (one-hot).
-        observed: the components of a flat observation that are seen; ``None`` for all.
-        **env_kwargs: parameters of the environment (``gravity`` ...) or arguments of its class.
+        env_name: one of ``ENV_NAMES``.
+        **options: the fields of ``EnvOptions``; every other one is a parameter of the environment (``gravity`` ...) or
+            an argument of its class.
 
     Raises:
-        ValueError: unknown environment, parameter, or an argument out of range.
+        ValueError: unknown environment or option, or a value out of range.
         ImportError: gymnax is not installed, or older than 1.0.
     """
-    if episode_length is not None:
-        env_kwargs["max_steps_in_episode"] = episode_length
-    env = _make_adapter(env_name, frozen(env_kwargs))
-    return wrap_env(
-        env,
-        parallel=parallel,
-        autoreset_mode=autoreset_mode,
-        action_repeat=action_repeat,
-        frame_stack=frame_stack,
-        reward_scale=reward_scale,
-        sparse_reward_interval=sparse_reward_interval,
-        flatten_obs=isinstance(env.obs_space, Discrete) if flatten_obs is None else flatten_obs,
-        observed=observed,
-    )
+    shared, arguments = split_options(options)
+    limit = shared.pop("max_episode_steps", None)
+    if limit is not None:  # the environment's clock, rather than a second one
+        arguments["max_steps_in_episode"] = positive(limit, "max_episode_steps")
+    return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
 
 
 @functools.lru_cache(maxsize=64)
-def _make_adapter(env_name: str, env_kwargs: tuple) -> GymnaxAdapter:
-    if env_name in GYMNAX_EXCLUDED:
-        raise ValueError(f"gymnax {env_name} is not available here: {GYMNAX_EXCLUDED[env_name]}.")
-    if env_name not in GYMNAX_CLASSES:
-        raise ValueError(f"gymnax has no environment {env_name!r}{nearest_name(env_name, GYMNAX_ENV_NAMES)}")
-    env_class = load_environment_class(*GYMNAX_CLASSES[env_name])
-    options = thawed(env_kwargs)
-    limit = options.get("max_steps_in_episode")
-    if limit is not None and (isinstance(limit, bool) or limit < 1):
-        raise ValueError(f"The time limit must be at least 1 step, got {limit!r}.")
+def _make_adapter(env_name: str, arguments: tuple) -> GymnaxAdapter:
+    if env_name in EXCLUDED:
+        raise ValueError(f"gymnax {env_name} is not available here: {EXCLUDED[env_name]}.")
+    if env_name not in CLASSES:
+        raise ValueError(no_such("environment of gymnax", env_name, ENV_NAMES))
+    env_class = load_environment_class(*CLASSES[env_name])
+    options = from_hashable(arguments)
     with jax.ensure_compile_time_eval():
         names = {field.name for field in dataclasses.fields(env_class().default_params)}
         check_options(f"gymnax {env_name}", options, names | parameter_names(env_class))
         env = env_class(**{name: value for name, value in options.items() if name not in names})
         default = env.default_params
-        given = {name: _like(getattr(default, name), value) for name, value in options.items() if name in names}
-        params = default.replace(**given)
-    return GymnaxAdapter(env, params, ("gymnax", env_name, env_kwargs))
+        changes = {name: _like(getattr(default, name), value, name) for name, value in options.items() if name in names}
+        params = default.replace(**changes)
+    return GymnaxAdapter(env, params, ("gymnax", env_name, arguments))
 
 
-def _like(default: Any, value: Any) -> Any:
-    """A whole number given for a parameter that is a float is one too."""
+def _like(default: Any, value: Any, name: str) -> Any:
+    """The value of a parameter, as a float where its default is one."""
+    if isinstance(default, float | int) and not isinstance(value, float | int | np.generic | np.ndarray | jax.Array):
+        raise ValueError(f"{name} must be a number, got {value!r}.")
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 

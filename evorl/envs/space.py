@@ -7,6 +7,8 @@ environment: batch axes are the caller's. ``sample`` is pure and is vmapped for 
 from __future__ import annotations
 
 import abc
+import enum
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.types import PyTreeDict
+from evorl.types import ByValue, PyTreeDict
 
 
-class Space(abc.ABC):
+class Space(ByValue, abc.ABC):
     """The set of values an observation or an action may take."""
 
     @property
@@ -43,42 +45,33 @@ class Space(abc.ABC):
     def contains(self, x: Any) -> jax.Array:
         """Whether ``x`` is an element: bool, shape = the leading axes ``x`` has beyond those of one element."""
 
-    @abc.abstractmethod
-    def _identity(self) -> tuple:
-        """What two equal spaces have equal; hashable."""
-
     def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """Zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
         return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Space) and type(self) is type(other) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self._identity()))
 
 
 class Box(Space):
     """Arrays within ``[low, high]``, bounds included; a bound may be infinite.
 
     Args:
-        low: lower bound, a number or an array that broadcasts to ``shape``.
+        low: lower bound, a number or an array that broadcasts to ``shape``; kept as a NumPy array.
         high: upper bound, likewise.
         shape: shape of an element; by default that of the bounds together.
         dtype: any real dtype; for integers an infinite bound means the end of the dtype's range.
 
     Raises:
-        ValueError: a lower bound above its upper bound, or bounds that do not broadcast to ``shape``.
+        ValueError: a lower bound above its upper bound, bounds that do not broadcast to ``shape``, or that are
+            values of a trace.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
         self._dtype = np.dtype(dtype)
-        given_low, given_high = np.asarray(low), np.asarray(high)
-        shape = np.broadcast_shapes(given_low.shape, given_high.shape) if shape is None else tuple(map(int, shape))
-        self.low = _bound(given_low, shape, self._dtype, "low")
-        self.high = _bound(given_high, shape, self._dtype, "high")
+        low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
+        shape = np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape))
+        self.low = _bound(low, shape, self._dtype, "low")
+        self.high = _bound(high, shape, self._dtype, "high")
         if np.any(self.low > self.high):
-            raise ValueError(f"Box needs low <= high everywhere, got low={given_low} and high={given_high}.")
+            raise ValueError(f"Box needs low <= high everywhere, got low={low} and high={high}.")
         self._key = (shape, self._dtype.str, self.low.tobytes(), self.high.tobytes())
 
     @property
@@ -274,6 +267,16 @@ def _all_of(conditions: Any) -> jax.Array:
     return result
 
 
+def _as_numpy(bound: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(bound)
+    except jax.errors.TracerArrayConversionError:
+        raise ValueError(
+            f"Box got a traced array in {name}: its bounds are numbers that are known before anything is traced. "
+            "Build the space outside of the jitted function, or with numpy in place of jax.numpy."
+        ) from None
+
+
 def _bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
     if np.any(np.isnan(value.astype(np.float64))):
         raise ValueError(f"Box got a NaN in {name}: {value}.")
@@ -294,3 +297,48 @@ def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.A
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
     return (offset + low64.astype(np.uint32)).astype(low.dtype)
+
+
+class ActionSpaces(enum.Flag):
+    """Kinds of action spaces, joined by ``|``. A Box is flat if actions are vectors, bounded if all their ends are."""
+
+    DISCRETE = enum.auto()
+    BOUNDED_BOXES = enum.auto()
+    UNBOUNDED_BOXES = enum.auto()
+    OTHERS = enum.auto()
+    BOXES = BOUNDED_BOXES | UNBOUNDED_BOXES
+    DISCRETE_AND_BOXES = DISCRETE | BOXES
+    ANY = DISCRETE_AND_BOXES | OTHERS
+
+
+_WORDS = {
+    ActionSpaces.DISCRETE: "Discrete spaces",
+    ActionSpaces.BOXES: "flat Boxes",
+    ActionSpaces.BOUNDED_BOXES: "flat, bounded Boxes",
+    ActionSpaces.UNBOUNDED_BOXES: "flat, unbounded Boxes",
+    ActionSpaces.OTHERS: "spaces of other kinds",
+}
+
+
+def in_words(spaces: ActionSpaces) -> str:
+    """``Discrete spaces and flat Boxes``: kinds of action spaces, any of them."""
+    words = []
+    for kind, text in _WORDS.items():
+        if kind in spaces:
+            words.append(text)
+            spaces &= ~kind
+    return " and ".join(words)
+
+
+def kind_of(space: Space) -> ActionSpaces:
+    """The kind that an action space is of."""
+    if isinstance(space, Discrete):
+        return ActionSpaces.DISCRETE
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return ActionSpaces.BOUNDED_BOXES if space.is_bounded else ActionSpaces.UNBOUNDED_BOXES
+    return ActionSpaces.OTHERS
+
+
+def num_outputs(space: Space) -> int:
+    """How many numbers a network gives for an action, or for all of them: A of a Discrete space or a flat Box."""
+    return space.n if isinstance(space, Discrete) else math.prod(space.zeros().shape)

@@ -8,13 +8,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from evorl.config.names import no_such
 from evorl.envs.env import Env
-from evorl.envs.naming import check_options, frozen, nearest_name, parameter_names, thawed
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.stack import wrap_env
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.wrapper import Wrapper
-
-_STACK_OPTIONS = tuple(name for name in inspect.signature(wrap_env).parameters if name != "env")
 
 
 class UserEnv(Wrapper):
@@ -38,33 +37,32 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
 
     Args:
         factory: ``"package.module:function"``; the function returns one ``Env``, without a clock.
-        **options: those of ``evorl.envs.stack.wrap_env`` go there, every other one to the function.
+        **options: the fields of ``EnvOptions``; every other one goes to the function.
 
     Raises:
         ValueError: there is no such module or function, it has no such option, or what it returns is no single
             ``Env``; in words.
     """
-    function = _function(factory)
-    stack = {name: value for name, value in options.items() if name in _STACK_OPTIONS}
-    own = {name: value for name, value in options.items() if name not in _STACK_OPTIONS}
+    function = _import_function(factory)
+    shared, arguments = split_options(options)
     kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        check_options(factory, own, parameter_names(function))
-    return wrap_env(_made_by(function, factory, frozen(own)), **stack)
+        check_options(factory, arguments, parameter_names(function))
+    return wrap_env(_make_env(function, factory, as_hashable(arguments)), **shared)
 
 
 @functools.lru_cache(maxsize=16)
-def _made_by(function: Callable[..., Env], factory: str, options: tuple) -> UserEnv:
-    env = function(**thawed(options))
+def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> UserEnv:
+    env = function(**from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
             f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: wrappers for the "
             "clock and for several environments are put around it."
         )
-    return UserEnv(env, (factory, options))
+    return UserEnv(env, (factory, arguments))
 
 
-def _function(factory: Any) -> Callable[..., Any]:
+def _import_function(factory: Any) -> Callable[..., Any]:
     module_name, colon, name = str(factory).partition(":")
     if not (isinstance(factory, str) and module_name and colon and name):
         raise ValueError(f"env.factory must be like package.module:function, got {factory!r}.")
@@ -72,13 +70,13 @@ def _function(factory: Any) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and lacks another one
+            raise  # the module exists, and lacks another one
         raise ValueError(
             f"env.factory={factory}: Python finds no module {error.name!r}. Put the folder that holds it on "
             "PYTHONPATH, or install it."
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        found = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        raise ValueError(f"env.factory={factory}: {module_name} has no function {name!r}{nearest_name(name, found)}")
+        functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        raise ValueError(f"env.factory={factory}: {no_such(f'function of {module_name}', name, functions)}")
     return function

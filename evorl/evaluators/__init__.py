@@ -1,6 +1,5 @@
-"""Evaluation of agents by complete episodes."""
+"""Evaluators: complete episodes of an agent, or of every individual of a population."""
 
 from evorl.evaluators.evaluator import Evaluator
-from evorl.evaluators.population import PopulationEvaluator
 
-__all__ = ["Evaluator", "PopulationEvaluator"]
+__all__ = ["Evaluator"]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
-from evorl.envs.wrappers.vector import VectorEnv
-from evorl.ops.normalization import ObservationSums
-from evorl.ops.packing import pack
-from evorl.ops.trees import finite_rows
-from evorl.rollout import ActionFn, env_step, with_memory
+from evorl.envs.vector import VectorEnv
+from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
+from evorl.ops.trees import Packed, finite_rows, pack, tree_where
+from evorl.rollout import ActionFn, env_step, with_recurrent_state
 from evorl.sample_batch import SampleBatch
-from evorl.suggestions import did_you_mean
 from evorl.types import Key, Observation, PyTreeData, PyTreeDict
 
+Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
 
 
@@ -35,7 +35,7 @@ class EpisodeOutcomes(PyTreeData):
         lengths: in steps, int32 ``[B]``.
         totals: sums over the episode of the named entries of ``info``, ``[B, ...]`` each.
         last: their values at the episode's last step.
-        observed: sums of the observations the agent acted on; ``None`` unless wanted.
+        observed: statistics ``[B]`` of the observations the agent acted on; ``None`` unless wanted.
         transitions: every step, ``[B, T, ...]``, as a rollout gives them; past ``lengths`` they mean nothing, and an
             episode that was cut is ``done`` at its last step. ``None`` unless wanted.
     """
@@ -44,7 +44,7 @@ class EpisodeOutcomes(PyTreeData):
     lengths: jax.Array
     totals: PyTreeDict
     last: PyTreeDict
-    observed: ObservationSums | None
+    observed: RunningStatistics | None
     transitions: SampleBatch | None = None
 
     def with_step(self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation) -> Self:
@@ -52,16 +52,16 @@ class EpisodeOutcomes(PyTreeData):
         return self.replace(
             returns=self.returns + jnp.where(alive, rewards, 0.0),
             lengths=self.lengths + alive,
-            totals=jax.tree.map(lambda total, x: total + _where(alive, x, 0.0), self.totals, fields),
-            last=jax.tree.map(lambda last, x: _where(alive, x, last), self.last, fields),
-            observed=None if self.observed is None else self.observed.add(obs, alive),
+            totals=jax.tree.map(lambda total, x: total + tree_where(alive, x, 0.0), self.totals, fields),
+            last=jax.tree.map(lambda last, x: tree_where(alive, x, last), self.last, fields),
+            observed=None if self.observed is None else jax.vmap(add_row)(self.observed, obs, alive),
         )
 
 
 class _Progress(PyTreeData):
     env_state: EnvState
     outcomes: EpisodeOutcomes
-    recorded: dict[str, jax.Array] | None  # packed transitions, [T, B, features] by dtype
+    recorded: Packed[SampleBatch] | None  # [T, B, features]
     ended: jax.Array  # [B]
     step: jax.Array
 
@@ -89,7 +89,7 @@ def play_episodes(
         max_episode_steps: an episode still running then is counted as it stands.
         discount: the weight of the reward at step t is ``discount ** t``.
         env_fields: entries of ``info`` to add up, see ``info_entries``.
-        observe: whether to add up observations too.
+        observe: whether to keep statistics of observations too.
         record: the entries of ``info`` to keep with recorded transitions, under ``extras.env_extras``; ``None`` records
             none.
 
@@ -97,7 +97,7 @@ def play_episodes(
         ValueError: ``info`` has no such entry; in words.
     """
     reset_keys, action_keys = keys
-    env_state = with_memory(env.reset(reset_keys), agent_state)
+    env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
 
     def one_step(env_state: EnvState, step: jax.Array | int) -> tuple[EnvState, SampleBatch]:
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, step)
@@ -116,47 +116,41 @@ def play_episodes(
         outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs)
         recorded = progress.recorded
         if recorded is not None:
-            rows, _ = pack(transition)
-            recorded = jax.tree.map(lambda buffer, row: buffer.at[progress.step].set(row), recorded, rows)
-        return _Progress(
-            env_state=env_state,
-            outcomes=outcomes,
-            recorded=recorded,
-            ended=progress.ended | transition.dones,
-            step=progress.step + 1,
-        )
+            row = pack(transition)
+            recorded = jax.tree.map(lambda rows, row: rows.at[progress.step].set(row), recorded, row)
+        ended, step = progress.ended | transition.dones, progress.step + 1
+        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, ended=ended, step=step)
 
-    num_rows = wanted.shape[0]
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
-    start = EpisodeOutcomes(
-        returns=jnp.zeros(num_rows, jnp.float32),
-        lengths=jnp.zeros(num_rows, jnp.int32),
-        totals=zeros,
-        last=zeros,
-        observed=ObservationSums.start(agent_state.obs_preprocessor_state, env_state.obs) if observe else None,
-    )
-    recorded, unpack = (None, None) if record is None else _empty_record(one_step, env_state, max_episode_steps)
     progress = _Progress(
-        env_state=env_state, outcomes=start, recorded=recorded, ended=~wanted, step=jnp.zeros((), jnp.int32)
+        env_state=env_state,
+        outcomes=_no_outcomes(env_state, env_fields, observe),
+        recorded=None if record is None else _room(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
+        ended=~wanted,
+        step=jnp.zeros((), jnp.int32),
     )
     progress = jax.lax.while_loop(running, advance, progress)
-    if unpack is None:
+    if progress.recorded is None:
         return progress.outcomes
-    transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded))
+    transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()
     return progress.outcomes.replace(transitions=transitions)
 
 
-def _empty_record(one_step: Callable, env_state: EnvState, num_steps: int) -> tuple[Any, Callable[[Any], SampleBatch]]:
-    """Room for the packed transitions of all steps, and the function that takes them apart."""
-    unpack: list[Callable[[Any], SampleBatch]] = []
+def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) -> EpisodeOutcomes:
+    """What came of the episodes of these environments before their first step."""
+    rows = env_state.done.shape
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
+    return EpisodeOutcomes(
+        returns=jnp.zeros(rows, jnp.float32),
+        lengths=jnp.zeros(rows, jnp.int32),
+        totals=zeros,
+        last=zeros,
+        observed=jax.vmap(init_statistics)(env_state.obs) if observe else None,
+    )
 
-    def packed_step(env_state: EnvState) -> Any:
-        rows, unpack_rows = pack(one_step(env_state, 0)[1])
-        unpack.append(unpack_rows)
-        return rows
 
-    shapes = jax.eval_shape(packed_step, env_state)
-    return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), shapes), unpack[-1]
+def _room(row: Callable[[], Tree], num_steps: int) -> Tree:
+    """Zeros ``[T, ...]`` for as many rows like this one, which is not computed."""
+    return jax.tree.map(lambda x: jnp.zeros((num_steps, *x.shape), x.dtype), jax.eval_shape(row))
 
 
 def transition_rows(outcomes: EpisodeOutcomes) -> tuple[SampleBatch, jax.Array]:
@@ -216,7 +210,3 @@ def _entry(there: dict[str, jax.Array], name: str) -> jax.Array:
     if values.ndim != 2 or int(component) >= values.shape[1]:
         raise ValueError(f"{name!r} is no component of {entry}, which is of shape {list(values.shape[1:])}.")
     return values[:, int(component)]
-
-
-def _where(rows: jax.Array, values: jax.Array, others: jax.Array | float) -> jax.Array:
-    return jnp.where(rows.reshape(rows.shape + (1,) * (values.ndim - rows.ndim)), values, others)

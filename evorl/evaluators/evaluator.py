@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, episode_keys, play_episodes
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from evorl.agent import random_actions
 from evorl.envs.env import EnvState
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import episode_keys, longest_episode
 from evorl.ops.random import as_typed_key, split_rows
 from evorl.ops.trees import tree_where

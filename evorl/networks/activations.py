@@ -1,14 +1,26 @@
-"""Activation functions by name, so that modules are compared by value and configs can name them."""
+"""Activations, by name so that modules are compared by value: functions, or ones that every neuron learns for itself.
+
+Kernel activation functions (Scardapane et al. 2019, https://arxiv.org/abs/1707.04035) are sums of Gaussian bumps on a
+fixed grid, the same for all neurons; what is learned is how high each bump is. Far outside the grid they are zero: sums
+should stay within the boundary, for which layer normalisation is a help.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from evorl.suggestions import did_you_mean
+from evorl.config.names import did_you_mean, no_such
 
-_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
     "elu": jax.nn.elu,
     "gelu": jax.nn.gelu,
@@ -16,27 +28,158 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "leaky_relu": jax.nn.leaky_relu,
     "mish": jax.nn.mish,
     "relu": jax.nn.relu,
+    "relu6": jax.nn.relu6,
     "selu": jax.nn.selu,
     "sigmoid": jax.nn.sigmoid,
     "silu": jax.nn.silu,
+    "softmax": jax.nn.softmax,
     "softplus": jax.nn.softplus,
     "swish": jax.nn.swish,
-    "tanh": jax.numpy.tanh,
+    "tanh": jnp.tanh,
 }
 
 
 def activation_names() -> tuple[str, ...]:
     """The names that ``activation_by_name`` knows, sorted."""
-    return tuple(sorted(_ACTIVATIONS))
+    return tuple(sorted(ACTIVATIONS))
 
 
 def activation_by_name(name: str) -> Callable[[jax.Array], jax.Array]:
-    """The elementwise activation function of that name.
+    """The activation function of that name: of each number by itself, but for softmax, which is over the last axis.
 
     Raises:
         ValueError: there is none; the message gives the nearest name.
     """
-    if name in _ACTIVATIONS:
-        return _ACTIVATIONS[name]
-    hint = did_you_mean(str(name).lower(), _ACTIVATIONS)
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    hint = did_you_mean(str(name).lower(), ACTIVATIONS)
     raise ValueError(f"there is no activation {name!r}.{hint} There are: {', '.join(activation_names())}.")
+
+
+_NAME = "kaf"
+_RIDGE = 1e-4  # section 3.3
+
+
+@dataclasses.dataclass(frozen=True)
+class KernelActivation:
+    """What kernel activation functions are made of.
+
+    Attributes:
+        kernel: ``rbf`` are functions of one feature; ``rbf2d`` of each two neighbours together, by the product of their
+            kernels, which leaves half as many features.
+        size: D, number of points of the grid, in each direction.
+        boundary: the grid reaches from minus this to this.
+        gamma: the kernel's sharpness, as a multiple of the paper's rule: larger ones narrow the bumps.
+        initial: name of the activation that all start near; of two features that of the greater one.
+    """
+
+    kernel: Literal["rbf", "rbf2d"] = "rbf"
+    size: int = 20
+    boundary: float = 3.0
+    gamma: float = 1.0
+    initial: str = "elu"
+
+    @property
+    def grid(self) -> np.ndarray:
+        """The points on which bumps stand, ``[D]``."""
+        return np.linspace(-self.boundary, self.boundary, self.size)
+
+    @property
+    def sharpness(self) -> float:
+        """The factor in the Gaussian: ``gamma / (6 step^2)``, where ``step`` is that of the grid (section 3.2)."""
+        return self.gamma * (self.size - 1) ** 2 / (6.0 * (2.0 * self.boundary) ** 2)
+
+
+Activation: TypeAlias = str | KernelActivation
+
+
+class KernelActivationLayer(nn.Module):
+    """A function of its own for each feature of ``[..., F]``; ``rbf2d`` gives ``[..., F / 2]``.
+
+    ``rbf`` is ``sum_i w_i exp(-g (x - d_i)^2)`` with weights ``[F, D]`` (section 3.1); ``rbf2d``, of neighbours x, y,
+    ``sum_ij w_ij exp(-g (x - d_i)^2) exp(-g (y - d_j)^2)`` with weights ``[F / 2, D, D]`` (section 3.4). All weights
+    are learned, and start as those of a ridge regression on the grid (section 3.3).
+
+    Attributes:
+        options: see there.
+    """
+
+    options: KernelActivation = KernelActivation()
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        start = _regression(self.options)
+
+        def initial_weights(_: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jnp.broadcast_to(jnp.asarray(start, jnp.float32), shape)
+
+        if self.options.kernel == "rbf":
+            weights = self.param("weights", initial_weights, (x.shape[-1], *start.shape))
+            return jnp.einsum("...fi,fi->...f", self._bumps(x), weights)
+        check_features(self.options, x.shape[-1])
+        weights = self.param("weights", initial_weights, (x.shape[-1] // 2, *start.shape))
+        first, second = self._bumps(x[..., 0::2]), self._bumps(x[..., 1::2])
+        return (first * jnp.einsum("...fj,fij->...fi", second, weights)).sum(axis=-1)
+
+    def _bumps(self, x: jax.Array) -> jax.Array:
+        """``[..., F] -> [..., F, D]``."""
+        grid = jnp.asarray(self.options.grid, jnp.float32)
+        return jnp.exp(-self.options.sharpness * jnp.square(x[..., None] - grid))
+
+
+def build_activation(config: Any) -> Activation:
+    """An activation from its name; or from a mapping with ``name`` and, for ``kaf``, fields of ``KernelActivation``.
+
+    Raises:
+        ValueError: there is no such activation or field, or a value makes no sense; in words.
+    """
+    if isinstance(config, KernelActivation):
+        return config
+    options = dict(config) if isinstance(config, Mapping) else {"name": config}
+    name = options.pop("name", None)
+    if name not in (*activation_names(), _NAME):
+        raise ValueError(no_such("activation", name, (*activation_names(), _NAME)))
+    names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
+    for option, value in options.items():
+        if option not in names:
+            raise ValueError(no_such(f"option of activation {name}", option, names or ("none",)))
+        _check(option, value)
+    return KernelActivation(**options) if name == _NAME else name
+
+
+def check_features(activation: Activation, num_features: int) -> None:
+    """Raises ``ValueError``, in words, where the activation cannot take a layer of so many features."""
+    if isinstance(activation, KernelActivation) and activation.kernel == "rbf2d" and num_features % 2:
+        raise ValueError(
+            f"activation rbf2d joins features in pairs, a layer has {num_features}: choose an even number."
+        )
+
+
+def _check(option: str, value: Any) -> None:
+    if option == "kernel":
+        if value not in ("rbf", "rbf2d"):
+            raise ValueError(f"activation kaf: {no_such('kernel', value, ('rbf', 'rbf2d'))}")
+    elif option == "initial":
+        activation_by_name(value)
+    elif isinstance(value, bool) or not isinstance(value, int if option == "size" else int | float):
+        kind = "whole number" if option == "size" else "number"
+        raise ValueError(f"activation kaf: {option} must be a {kind}, got {value!r}.")
+    elif option == "size" and value < 2:
+        raise ValueError(f"activation kaf: size must be at least 2, got {value!r}.")
+    elif not 0.0 < value < math.inf:
+        raise ValueError(f"activation kaf: {option} must be above 0, got {value!r}.")
+
+
+@functools.lru_cache
+def _regression(options: KernelActivation) -> np.ndarray:
+    """Weights ``[D]`` or ``[D, D]`` of the kernel ridge regression of the function to start near, on the grid."""
+    grid = options.grid
+    with jax.ensure_compile_time_eval():
+        wanted = np.asarray(activation_by_name(options.initial)(jnp.asarray(grid, jnp.float32)), np.float64)
+    kernel = np.exp(-options.sharpness * np.square(grid[:, None] - grid))
+    if options.kernel == "rbf":
+        return np.linalg.solve(kernel + _RIDGE * np.eye(options.size), wanted)
+    # The kernel matrix of pairs is the Kronecker product of two of these: its eigenvalues are the products of theirs.
+    values, vectors = np.linalg.eigh(kernel)
+    wanted = wanted[np.maximum.outer(np.arange(options.size), np.arange(options.size))]
+    return vectors @ (vectors.T @ wanted @ vectors / (np.outer(values, values) + _RIDGE)) @ vectors.T

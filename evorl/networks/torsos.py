@@ -1,4 +1,4 @@
-"""Torsos: the part of a network between its input and its head, as a list of layers that a config can write."""
+"""Torsos: the part of a network between an observation and its head, as a list of layers that a config can write."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any, Literal, TypeAlias
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
-from evorl.networks.batch_renorm import BatchRenorm
-from evorl.networks.convolution import convolution
-from evorl.networks.dense import dense
-from evorl.networks.kernel_activations import Activation, activate, build_activation, check_features
-from evorl.suggestions import no_such
+from evorl.config.names import no_such
+from evorl.networks.activations import (
+    ACTIVATIONS,
+    Activation,
+    KernelActivation,
+    KernelActivationLayer,
+    build_activation,
+    check_features,
+)
+from evorl.networks.layers import BatchRenorm, convolution, dense
+from evorl.types import Observation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class BatchRenormalization:
-    """Batch renormalisation, see ``evorl.networks.batch_renorm``.
+    """Batch renormalisation, see ``evorl.networks.layers``.
 
     Attributes:
         warmup: batches during which it is plain batch normalisation.
@@ -92,6 +99,8 @@ PRESETS: dict[str, tuple[Layer, ...]] = {
         "flatten",
         Dense(512),
     ),
+    # Pathak et al. 2017, section 3, and RELAAX for images (its `universe` input); both with activation elu.
+    "universe": (*(4 * (Convolution(32, 3, 2, "same"),)), "flatten"),
     # Espeholt et al. 2018, figure 3, right.
     "impala": (ResidualStage(16), ResidualStage(32), ResidualStage(32), "flatten", Dense(256)),
 }
@@ -113,7 +122,7 @@ class Torso(nn.Module):
     orthogonal: bool = True
 
     def __post_init__(self) -> None:
-        for layer in self.layers:
+        for layer in self.layers if isinstance(self.activation, KernelActivation) else ():
             if isinstance(layer, Dense | Convolution | ResidualStage):
                 check_features(self.activation, layer.size if isinstance(layer, Dense) else layer.filters)
         super().__post_init__()
@@ -149,7 +158,9 @@ class Torso(nn.Module):
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
     def _activate(self, x: jax.Array) -> jax.Array:
-        return activate(self.activation, x)
+        if isinstance(self.activation, KernelActivation):
+            return KernelActivationLayer(self.activation)(x)
+        return ACTIVATIONS[self.activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
@@ -262,3 +273,38 @@ def _checked(name: str, value: Any, where: str) -> Any:
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:
     return any(isinstance(layer, Convolution | ResidualStage) for layer in layers)
+
+
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
+    """float32: pixels (uint8) scaled to [0, 1], other integers and bools cast."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
+
+
+def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
+    """Observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+
+    Args:
+        obs: an array with any leading axes.
+        observation_ndim: number of axes of one observation.
+        input_ndim: number of axes of one input of the torso: 1 flattens each observation.
+
+    Raises:
+        ValueError: the observation is a dict, or its rank is not what the torso takes.
+    """
+    if isinstance(obs, Mapping):
+        raise ValueError(
+            f"a network takes one array, got a dict with {', '.join(sorted(map(str, obs)))}: choose an entry "
+            "(policy_obs_key, value_obs_key)."
+        )
+    x = as_float(jnp.asarray(obs))
+    if x.ndim < observation_ndim:
+        raise ValueError(f"an observation has {observation_ndim} axes, got an array of shape {x.shape}.")
+    if observation_ndim == input_ndim:
+        return x
+    if input_ndim != 1:
+        raise ValueError(
+            f"this torso takes observations of {input_ndim} axes, these have {observation_ndim}: choose another torso."
+        )
+    leading = x.shape[: x.ndim - observation_ndim]
+    return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -117,3 +117,8 @@ def _is_key(x: Any) -> bool:
 
 def _on_raw_data(x: jax.Array, fn: Callable[[jax.Array], jax.Array]) -> jax.Array:
     return jax.random.wrap_key_data(fn(jax.random.key_data(x)), impl=jax.random.key_impl(x)) if _is_key(x) else fn(x)
+
+
+def on_cpu() -> bool:
+    """Whether programs are traced for a CPU: forms that only make up for its compiler are for nothing else."""
+    return jax.default_backend() == "cpu"

@@ -87,31 +87,31 @@ class ActionNoise(PyTreeNode):
         if isinstance(scale, int | float) and isinstance(greatest, int | float) and greatest < scale:
             raise ValueError(f"noise: max_scale={greatest:g} is below scale={scale:g}.")
 
-    def memory(self, action_size: int) -> Any:
-        """What one row remembers where its episode starts; ``None`` for noise without memory."""
-        memory = PyTreeDict()
+    def initial_state(self, action_size: int) -> Any:
+        """The recurrent state of one row where its episode starts; ``None`` for noise without one."""
+        recurrent_state = PyTreeDict()
         if self.kind == "ornstein_uhlenbeck":
-            memory.noise = jnp.zeros(action_size)
+            recurrent_state.noise = jnp.zeros(action_size)
         if self.max_scale is not None:
-            memory.scale = jnp.zeros(())
-        return memory or None
+            recurrent_state.scale = jnp.zeros(())
+        return recurrent_state or None
 
-    def add(self, key: Key, actions: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+    def add(self, key: Key, actions: jax.Array, recurrent_state: Any) -> tuple[jax.Array, Any]:
         """Actions ``[..., A]`` with noise, clipped to [-1, 1], and what their rows remember next.
 
         Args:
             key: one for all rows or one per row.
             actions: of the policy.
-            memory: leaves ``[..., *]``: what the rows remember; ``None`` for noise without memory.
+            recurrent_state: of the rows, leaves ``[..., *]``; ``None`` for noise without one.
         """
         noise_key, scale_key = split_rows(key)
         scale = self.scale
         if self.max_scale is not None:
             drawn = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
-            scale = jnp.where(memory.scale > 0.0, memory.scale, drawn)  # 0: the episode starts
-            memory = memory.replace(scale=scale)
+            scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, drawn)  # 0: the episode starts
+            recurrent_state = recurrent_state.replace(scale=scale)
             scale = scale[..., None]
         if self.kind == "gaussian":
-            return add_gaussian_noise(noise_key, actions, scale), memory
-        noise = ou_noise_step(noise_key, memory.noise, self.theta, scale)
-        return jnp.clip(actions + noise, -1.0, 1.0), memory.replace(noise=noise)
+            return add_gaussian_noise(noise_key, actions, scale), recurrent_state
+        noise = ou_noise_step(noise_key, recurrent_state.noise, self.theta, scale)
+        return jnp.clip(actions + noise, -1.0, 1.0), recurrent_state.replace(noise=noise)

@@ -6,6 +6,7 @@ observation's dtype.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.collectives import sum_shards
-from evorl.ops.trees import finite_rows
+from evorl.ops.trees import finite_rows, zeros_where
 from evorl.types import Observation, PyTreeData
 
 # A float32 counts exactly up to here. From here on the statistics forget: they weigh about this many latest rows.
@@ -60,11 +61,11 @@ def init_statistics(spec: Any) -> RunningStatistics:
 def update_statistics(
     statistics: RunningStatistics, batch: Observation, mask: jax.Array | None = None, *, sharded: bool = False
 ) -> RunningStatistics:
-    """Statistics with the rows of ``batch`` added (Chan et al. 1979, the parallel update).
+    """Statistics with the rows of ``batch`` added.
 
     Args:
         batch: observations with any leading axes, ``[..., *observation]``, the same for every leaf.
-        mask: which rows count, of the shape of those leading axes; all by default.
+        mask: which rows count, of the shape of those leading axes; all by default. The others may hold anything.
         sharded: whether every device of a mesh holds different rows; their sums are then joined.
     """
     chex.assert_trees_all_equal_structs(statistics.mean, batch)
@@ -72,66 +73,54 @@ def update_statistics(
     if not batch_leaves:
         return statistics
     leading = batch_leaves[0].shape[: batch_leaves[0].ndim - mean_leaves[0].ndim]
-    join = sum_shards if sharded else (lambda tree: tree)
     weights = jnp.ones(leading, jnp.float32) if mask is None else jnp.asarray(mask, jnp.float32)
     chex.assert_shape(weights, leading)
-    axes = tuple(range(len(leading)))
-
-    def row_sum(x: jax.Array) -> jax.Array:
-        # Masked rows may hold anything, NaN included.
-        row_weights = weights.reshape(leading + (1,) * (x.ndim - len(leading)))
-        return jnp.sum(jnp.where(row_weights > 0.0, x * row_weights, 0.0), axis=axes)
-
     rows = jax.tree.map(lambda x: x.astype(jnp.float32), batch)
-    added, sums = join((jnp.sum(weights), jax.tree.map(row_sum, rows)))
-    batch_mean = jax.tree.map(lambda s: s / jnp.maximum(added, 1.0), sums)
-    batch_m2 = join(jax.tree.map(lambda x, mean: row_sum(jnp.square(x - mean)), rows, batch_mean))
-    return _merge(statistics, added, batch_mean, batch_m2)
+    rows = rows if mask is None else zeros_where(weights == 0.0, rows)
+    return _with_groups(statistics, weights, rows, None, sum_shards if sharded else lambda tree: tree)
 
 
-class ObservationSums(PyTreeData):
-    """Sums of rows that are counted one by one, each row of a batch for itself: cheap inside a loop.
+def add_row(statistics: RunningStatistics, obs: Observation, mask: jax.Array) -> RunningStatistics:
+    """Statistics with one observation more, if ``mask``, a bool, holds and all its numbers are finite (Welford 1962).
 
-    Attributes:
-        count: how many were counted, float32 ``[B]``.
-        sums: of their distances from ``origin``, ``[B, *observation]``.
-        squares: of the squares of these.
-        origin: the mean known when counting began, without leading axes: it keeps the squares exact.
+    It needs no sums over rows, so that statistics ``[B]`` of B environments may be kept inside a loop by
+    ``jax.vmap(add_row)``, and be joined by ``add_groups`` at its end.
     """
+    mask = mask & finite_rows(obs, num_axes=0)
+    count = statistics.count + mask
+    share = 1.0 / jnp.maximum(count, 1.0)
+    steps = jax.tree.map(lambda x, mean: jnp.where(mask, x.astype(jnp.float32) - mean, 0.0), obs, statistics.mean)
+    return RunningStatistics(
+        count=count,
+        mean=jax.tree.map(lambda mean, step: mean + share * step, statistics.mean, steps),
+        m2=jax.tree.map(lambda m2, step: m2 + (1.0 - share) * jnp.square(step), statistics.m2, steps),
+    )
 
-    count: jax.Array
-    sums: Observation
-    squares: Observation
-    origin: Observation
 
-    @classmethod
-    def start(cls, statistics: RunningStatistics | None, obs: Observation) -> ObservationSums:
-        """No rows of observations ``[B, ...]`` yet."""
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), obs)
-        origin = jax.tree.map(lambda x: x[0], zeros) if statistics is None else statistics.mean
-        return cls(count=jnp.zeros(jax.tree.leaves(obs)[0].shape[0]), sums=zeros, squares=zeros, origin=origin)
+def add_groups(statistics: RunningStatistics, groups: RunningStatistics) -> RunningStatistics:
+    """Statistics with those of several groups of rows added, leaves ``[B, ...]``, of every device of a mesh."""
+    return _with_groups(statistics, groups.count, groups.mean, groups.m2, sum_shards)
 
-    def add(self, obs: Observation, mask: jax.Array) -> ObservationSums:
-        """With the observations ``[B, ...]`` of the rows where ``mask`` ``[B]`` holds and all numbers are finite."""
-        mask = mask & finite_rows(obs)
 
-        def counted(x: jax.Array, origin: jax.Array) -> jax.Array:
-            rows = mask.reshape(mask.shape + (1,) * (x.ndim - 1))
-            return jnp.where(rows, x.astype(jnp.float32) - origin, 0.0)
+def _with_groups(
+    statistics: RunningStatistics,
+    counts: jax.Array,
+    means: Observation,
+    m2s: Observation | None,
+    join: Callable[[Any], Any],
+) -> RunningStatistics:
+    """The parallel update of Chan et al. (1979) by groups of ``counts`` rows; groups of one row have no ``m2s``."""
 
-        distances = jax.tree.map(counted, obs, self.origin)
-        return self.replace(
-            count=self.count + mask,
-            sums=jax.tree.map(jnp.add, self.sums, distances),
-            squares=jax.tree.map(lambda s, x: s + jnp.square(x), self.squares, distances),
-        )
+    def group_sum(x: jax.Array) -> jax.Array:
+        weights = counts.reshape(counts.shape + (1,) * (x.ndim - counts.ndim))
+        return jnp.sum(x * weights, axis=tuple(range(counts.ndim)))
 
-    def added_to(self, statistics: RunningStatistics) -> RunningStatistics:
-        """The statistics with all these rows, of every device of a mesh."""
-        total, sums, squares = sum_shards(jax.tree.map(lambda x: x.sum(axis=0), (self.count, self.sums, self.squares)))
-        mean = jax.tree.map(lambda s, origin: origin + s / jnp.maximum(total, 1.0), sums, self.origin)
-        m2 = jax.tree.map(lambda q, s: jnp.maximum(q - s * s / jnp.maximum(total, 1.0), 0.0), squares, sums)
-        return _merge(statistics, total, mean, m2)
+    added, sums = join((jnp.sum(counts), jax.tree.map(group_sum, means)))
+    mean = jax.tree.map(lambda s: s / jnp.maximum(added, 1.0), sums)
+    m2 = jax.tree.map(lambda x, mean: group_sum(jnp.square(x - mean)), means, mean)
+    if m2s is not None:
+        m2 = jax.tree.map(lambda between, within: between + jnp.sum(within, axis=0), m2, m2s)
+    return _merge(statistics, added, mean, join(m2))
 
 
 def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m2: Observation) -> RunningStatistics:

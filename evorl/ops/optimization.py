@@ -2,51 +2,95 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from evorl.ops import collectives
-from evorl.ops.packing import pack
-from evorl.ops.schedules import linear_schedule
-from evorl.ops.threefry import unrolled
-from evorl.types import Params, PyTreeNode
+from evorl.ops.random import unrolled
+from evorl.ops.schedules import Schedule, value_at
+from evorl.ops.trees import pack
+from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
-_RULES = {
-    "adam": optax.scale_by_adam,
-    "radam": optax.scale_by_radam,
-    "rmsprop": optax.scale_by_rms,
-    "sgd": optax.identity,
-}
+# Those of optax that need nothing but gradients and parameters, which may be scalars.
+OptimizerName: TypeAlias = Literal[
+    "adabelief",
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamaxw",
+    "adamw",
+    "adan",
+    "amsgrad",
+    "fromage",
+    "lamb",
+    "lars",
+    "lion",
+    "nadam",
+    "nadamw",
+    "novograd",
+    "optimistic_gradient_descent",
+    "radam",
+    "rmsprop",
+    "rprop",
+    "sgd",
+    "sign_sgd",
+    "signum",
+    "yogi",
+]
+NOT_PROPORTIONAL = ("fromage", "rprop")  # their steps are no multiple of the learning rate
+_ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight_decay"}
+
+
+@functools.cache
+def _arguments(name: str) -> Mapping[str, Any]:
+    """The arguments of optax's function of that name that a config can give, and their defaults."""
+    arguments = inspect.signature(getattr(optax, name)).parameters.values()
+    no_numbers = ("learning_rate", "mask", "dtype")
+    return {x.name: x.default for x in arguments if not x.name.endswith(no_numbers)}
+
+
+class Switch(PyTreeNode):
+    """An option that shapes the computation, and is no data."""
+
+    value: bool | int | str
 
 
 class Optimizer(PyTreeNode):
     """An optax optimizer built inside the traced function, so that its numbers are data.
 
     Attributes:
-        name: ``adam``, ``radam`` (Liu et al. 2020), ``rmsprop`` or ``sgd``.
-        learning_rate: step size at the beginning.
-        final_learning_rate: step size at the end of training, reached linearly; ``None`` keeps it constant.
+        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on.
+        learning_rate: step size.
         max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
-        epsilon: the stabilising constant of adam, radam and rmsprop.
-        beta1: how much of the mean of past gradients adam and radam keep in each step; ``None`` for the usual 0.9.
-        weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none.
+        epsilon: the stabilising constant, where the optimizer has one; ``None`` for the one it usually has.
+        beta1: how much of the mean of past gradients adam and its like keep in each step; ``None`` for the usual share.
+        weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none, but for optimizers that have
+            some by themselves, such as adamw.
+        options: further arguments of optax's function, such as ``{"momentum": 0.9, "nesterov": True}`` of sgd.
+
+    Raises:
+        ValueError: there is no such optimizer, or it has no such option.
     """
 
-    name: Literal["adam", "radam", "rmsprop", "sgd"] = "adam"
-    learning_rate: float = 3e-4
-    final_learning_rate: float | None = None
+    name: OptimizerName = "adam"
+    learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
-    epsilon: float = 1e-8
+    epsilon: float | None = None
     beta1: float | None = None
     weight_decay: float | None = None
+    options: Mapping = pytree_field(default_factory=PyTreeDict)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "learning_rate": "[0, inf)",
-        "final_learning_rate": "[0, inf)",
         "max_grad_norm": "(0, inf)",
         "epsilon": "[0, inf)",
         "beta1": "[0, 1)",
@@ -54,35 +98,57 @@ class Optimizer(PyTreeNode):
     }
 
     def __post_init__(self) -> None:
-        if self.name not in _RULES:
-            raise ValueError(f"optimizer.name is one of {', '.join(sorted(_RULES))}; got {self.name!r}.")
-        if self.beta1 is not None and self.name not in ("adam", "radam"):
+        if self.name not in typing.get_args(OptimizerName):
+            valid = ", ".join(typing.get_args(OptimizerName))
+            raise ValueError(f"optimizer.name is one of {valid}; got {self.name!r}.")
+        if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
-                f"optimizer.beta1 is for adam and radam, and optimizer.name is {self.name}: leave one of them."
+                f"optimizer.beta1 is for adam and its like, and optimizer.name is {self.name}: leave one of them."
             )
+        if self.weight_decay is not None and self.name in NOT_PROPORTIONAL:
+            raise ValueError(f"{self.name} goes with no optimizer.weight_decay: leave it out, or choose adamw.")
+        options = PyTreeDict({name: self._checked_option(name, value) for name, value in self.options.items()})
+        object.__setattr__(self, "options", options)
 
-    def _transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
-        rate = linear_schedule(progress, self.learning_rate, self.final_learning_rate)
-        parts = []
-        if self.max_grad_norm is not None:
-            parts.append(optax.clip_by_global_norm(self.max_grad_norm))
-        options = {} if self.name == "sgd" else {"eps": self.epsilon}
-        if self.beta1 is not None:
-            options["b1"] = self.beta1
-        parts.append(_RULES[self.name](**options))
-        if self.weight_decay is not None:
-            parts.append(optax.add_decayed_weights(self.weight_decay))
-        return optax.chain(*parts, optax.scale(-1.0 * rate))
+    def _checked_option(self, name: str, value: Any) -> Any:
+        """An option as data, or as a ``Switch`` where optax takes a bool, a whole number or a name."""
+        valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
+        if name not in valid:
+            fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
+            hint = f"that is optimizer.{fields[0]}" if fields else f"there are: {', '.join(valid) or 'none'}"
+            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}.")
+        if isinstance(value, Switch) or value is None:
+            return value
+        if isinstance(valid[name], bool) != isinstance(value, bool):
+            kind = "true or false" if isinstance(valid[name], bool) else "a number"
+            raise ValueError(f"optimizer.options.{name} of {self.name} must be {kind}, got {value!r}.")
+        if isinstance(valid[name], int) or isinstance(value, str):
+            return Switch(value)
+        return float(value) if isinstance(value, int) else value
+
+    def transformation(self, progress: jax.Array | float) -> optax.GradientTransformation:
+        """The optimizer as optax knows it, at this ``progress`` in [0, 1] of its schedule."""
+        rate = value_at(self.learning_rate, progress)
+        options = {name: x.value if isinstance(x, Switch) else x for name, x in self.options.items()}
+        for field, argument in _ARGUMENTS_OF_FIELDS.items():
+            if getattr(self, field) is not None and argument in _arguments(self.name):
+                options[argument] = getattr(self, field)
+        make = getattr(optax, self.name)
+        parts = [] if self.max_grad_norm is None else [optax.clip_by_global_norm(self.max_grad_norm)]
+        if self.weight_decay is None or "weight_decay" in options:
+            return optax.chain(*parts, make(rate, **options))
+        decay = optax.add_decayed_weights(self.weight_decay)
+        return optax.chain(*parts, make(-1.0, **options), decay, optax.scale(-1.0 * rate))
 
     def init(self, params: Params) -> Any:
         """The optimizer's state for these parameters."""
-        return self._transformation(0.0).init(params)
+        return self.transformation(0.0).init(params)
 
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
-        updates, opt_state = self._transformation(progress).update(gradients, opt_state, params)
+        updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
 
@@ -171,10 +237,11 @@ def scan_minibatches(
         )
     order = _shuffles(key, num_epochs, num_rows).reshape(num_epochs * num_minibatches, -1)
 
-    packed, unpack = pack(batch)
+    packed = pack(batch)
 
     def one_minibatch(carry: Any, rows: jax.Array) -> tuple[Any, Any]:
-        return update(carry, unpack(jax.tree.map(lambda x: x[collectives.minibatch_share(rows)], packed)))
+        own_rows = collectives.minibatch_share(rows)
+        return update(carry, jax.tree.map(lambda x: x[own_rows], packed).unpack())
 
     return jax.lax.scan(one_minibatch, carry, order)
 

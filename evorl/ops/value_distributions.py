@@ -24,9 +24,11 @@ def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Arra
         Probabilities on the grid, ``[..., K]``.
     """
     chex.assert_equal_shape([atoms, probs])
-    step = support[1] - support[0]
-    places = (jnp.clip(atoms, support[0], support[-1]) - support[0]) / step  # [..., M]
-    nearness = jnp.clip(1.0 - jnp.abs(places[..., None] - jnp.arange(support.shape[0])), 0.0, 1.0)  # [..., M, K]
+    # Of distances in units of each interval, since a float32 grid is even up to rounding only.
+    steps = support[1:] - support[:-1]
+    above, below = 1.0 / jnp.append(steps, steps[-1]), 1.0 / jnp.insert(steps, 0, steps[0])  # [K]
+    distances = jnp.clip(atoms, support[0], support[-1])[..., None] - support  # [..., M, K]
+    nearness = jnp.clip(1.0 - jnp.maximum(distances * above, -distances * below), 0.0, 1.0)
     return (nearness * probs[..., None]).sum(axis=-2)
 
 

@@ -3,21 +3,21 @@
 Libraries are imported when a recorder starts, not here.
 """
 
-from evorl.recorders.building import make_recorder
-from evorl.recorders.charts import ChartRecorder
+from evorl.recorders.chart_recorder import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.jsonl_recorder import JsonlRecorder
 from evorl.recorders.learning_curve import LearningCurveRecorder, draw_learning_curve
 from evorl.recorders.live_panel import LivePanel
-from evorl.recorders.log import LogRecorder
+from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.plain_lines import PlainLines
-from evorl.recorders.progress import ProgressRecorder
-from evorl.recorders.recorder import BaseRecorder, RecorderGroup
-from evorl.recorders.tensorboard import TensorBoardRecorder
+from evorl.recorders.progress_recorder import ProgressRecorder
+from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.standard import make_recorder
+from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
+from evorl.runs.recording import Recorder
 
 __all__ = [
-    "BaseRecorder",
     "ChartRecorder",
     "CsvRecorder",
     "JsonlRecorder",
@@ -26,6 +26,7 @@ __all__ = [
     "LogRecorder",
     "PlainLines",
     "ProgressRecorder",
+    "Recorder",
     "RecorderGroup",
     "TensorBoardRecorder",
     "WandbRecorder",

@@ -7,20 +7,20 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
-from evorl.recorders.recorder import BaseRecorder, Plan, Row
 from evorl.recorders.row_file import RowFile, as_number
+from evorl.runs.recording import Recorder, Row, RunPlan
 
 TIMED = "time/"
 
 
-class CsvRecorder(BaseRecorder):
+class CsvRecorder(Recorder):
     """One line per row, one column per metric; what is timed (``time/*``) is left out.
 
     Columns stand in the order of their first appearance. One that appears later is added to the header, and earlier
     rows are empty there. Floats are written so that reading them gives the same bits.
 
     Raises:
-        RunFolderError: the disk is full or read-only.
+        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
         TypeError: a value is no number.
     """
 
@@ -29,24 +29,23 @@ class CsvRecorder(BaseRecorder):
         self._columns: list[str] | None = None
 
     def resume_at(self, iterations: int) -> None:
-        header, rows = _parse(self._file.lines())
-        if "iterations" not in header:
+        header, rows = self._table()
+        if not header:
             return
-        place = header.index("iterations")
-        rows = [row for row in rows if len(row) == len(header) and int(row[place]) <= iterations]
+        rows = [row for at, row in zip(self._iterations(header, rows), rows, strict=True) if at <= iterations]
         # A column that only forgotten rows had is forgotten too: it comes back where it came first.
         filled = [i for i in range(len(header)) if any(row[i] for row in rows)]
-        kept = [[row[i] for i in filled] for row in rows]
-        self._file.replace([_line([header[i] for i in filled]), *map(_line, kept)] if rows else [])
+        table = [[row[i] for i in filled] for row in (header, *rows)]
+        self._file.replace(map(_line, table) if rows else [])
         self._columns = None
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         self._file.open()
 
     def write(self, row: Row) -> None:
         values = {name: repr(as_number(name, value)) for name, value in row.items() if not name.startswith(TIMED)}
         if self._columns is None:
-            self._columns = _parse(self._file.lines())[0]
+            self._columns = self._table()[0]
         new = [name for name in values if name not in self._columns]
         if new:
             self._add_columns(new)
@@ -55,6 +54,25 @@ class CsvRecorder(BaseRecorder):
     def close(self) -> None:
         self._file.close()
 
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """The header and the rows; nothing of an empty file."""
+        try:
+            table = list(csv.reader(self._file.lines(), strict=True))
+        except csv.Error as error:
+            raise self._file.damaged(str(error)) from error
+        return (table[0], table[1:]) if table else ([], [])
+
+    def _iterations(self, header: list[str], rows: list[list[str]]) -> list[int]:
+        """The iteration of each row, all of which have a cell for each column."""
+        if "iterations" not in header:
+            raise self._file.damaged("it has no column 'iterations'")
+        place, iterations = header.index("iterations"), []
+        for number, row in enumerate(rows, start=2):
+            if len(row) != len(header) or not row[place].isdecimal() or not all(map(_is_number_or_empty, row)):
+                raise self._file.damaged(f"line {number} is no row of {len(header)} numbers")
+            iterations.append(int(row[place]))
+        return iterations
+
     def _add_columns(self, new: list[str]) -> None:
         assert self._columns is not None, "write() has read the columns"
         rows = self._file.lines()[1:]
@@ -62,10 +80,12 @@ class CsvRecorder(BaseRecorder):
         self._file.replace([_line(self._columns), *(row + "," * len(new) for row in rows)])
 
 
-def _parse(lines: list[str]) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows of a file's lines."""
-    table = list(csv.reader(lines))
-    return (table[0], table[1:]) if table else ([], [])
+def _is_number_or_empty(text: str) -> bool:
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from evorl.recorders.recorder import BaseRecorder, Plan, Row
 from evorl.recorders.row_file import RowFile, as_number
+from evorl.runs.recording import Recorder, Row, RunPlan
 
 
-class JsonlRecorder(BaseRecorder):
+class JsonlRecorder(Recorder):
     """One JSON object per row.
 
     What is not finite is written as ``NaN`` and ``Infinity``, which Python's ``json`` reads.
 
     Raises:
-        RunFolderError: the disk is full or read-only.
+        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
         TypeError: a value is no number.
     """
 
@@ -24,11 +24,11 @@ class JsonlRecorder(BaseRecorder):
 
     def resume_at(self, iterations: int) -> None:
         lines = self._file.lines()
-        kept = [line for line in lines if json.loads(line).get("iterations", 0) <= iterations]
-        if len(kept) < len(lines):
-            self._file.replace(kept)
+        earlier = [line for i, line in enumerate(lines, start=1) if self._iteration(i, line) <= iterations]
+        if len(earlier) < len(lines):
+            self._file.replace(earlier)
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         self._file.open()
 
     def write(self, row: Row) -> None:
@@ -36,3 +36,9 @@ class JsonlRecorder(BaseRecorder):
 
     def close(self) -> None:
         self._file.close()
+
+    def _iteration(self, number: int, line: str) -> int:
+        try:
+            return int(json.loads(line)["iterations"])
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise self._file.damaged(f"line {number} is no row with an iteration") from error

@@ -8,9 +8,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evorl.recorders.recorder import BaseRecorder, Plan
 from evorl.recorders.run_status import EVALUATION, TRAINING
-from evorl.run_folder import writing_to
+from evorl.runs.files import open_to_write, writing_to
+from evorl.runs.recording import Recorder, RunPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 MAX_SMALL = 6
 
 
-class LearningCurveRecorder(BaseRecorder):
+class LearningCurveRecorder(Recorder):
     """Draws the picture at the end, also of a run that was stopped.
 
     Args:
@@ -33,7 +33,7 @@ class LearningCurveRecorder(BaseRecorder):
         self.metrics_csv, self.picture = Path(metrics_csv), Path(picture)
         self._name: str | None = None
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         self._name = plan.name
 
     def close(self) -> None:
@@ -81,8 +81,8 @@ def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str
     for i, name in enumerate(small):
         axes = figure.add_subplot(lower[i // 3, i % 3])  # pyright: ignore[reportPossiblyUnboundVariable]
         _draw_small(axes, name.removeprefix("train/"), *curves[name])
-    with writing_to(Path(picture).parent):
-        figure.savefig(picture, format="png")
+    with writing_to(Path(picture).parent), open_to_write(picture, "wb") as file:
+        figure.savefig(file, format="png")
     return True
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from evorl.recorders.recorder import BaseRecorder, Plan, Row
 from evorl.recorders.run_status import (
     EVALUATION,
     TRAINING,
@@ -17,6 +16,8 @@ from evorl.recorders.run_status import (
     losses,
     sparkline,
 )
+from evorl.recorders.screen import print_line, printable
+from evorl.runs.recording import Recorder, Row, RunPlan
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,7 +28,7 @@ MAX_LOSSES = 9
 WIDTH = 84
 
 
-class LivePanel(BaseRecorder):
+class LivePanel(Recorder):
     """A panel that is redrawn in place; messages scroll by above it, and the last frame stays.
 
     It is drawn by the thread that trains, when that says so, and so seldom that it costs less than one percent.
@@ -44,7 +45,7 @@ class LivePanel(BaseRecorder):
         self._status: RunStatus | None = None
         self._next_frame = 0.0
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -68,9 +69,9 @@ class LivePanel(BaseRecorder):
             from rich.text import Text
 
             # As Text: print(markup=False) would redraw the panel without its colours, too.
-            self._live.console.print(Text(text))
+            self._live.console.print(Text(printable(text, self._live.console.encoding)))
         else:
-            print(text, flush=True)
+            print_line(text)
 
     def close(self) -> None:
         live, self._live = self._live, None
@@ -92,7 +93,8 @@ class LivePanel(BaseRecorder):
         from rich.panel import Panel
 
         assert self._status is not None, "start() makes the status"
-        parts = [*_bar(self._status), *_returns(self._status), *_losses(self._status)]
+        encoding = self._console.encoding if self._console is not None else None
+        parts = [*_bar(self._status), *_returns(self._status, encoding), *_losses(self._status)]
         return Panel(
             Group(*parts), title=f"[bold]{self._status.plan.name}", title_align="left", width=WIDTH, box=box.ROUNDED
         )
@@ -113,7 +115,7 @@ def _bar(status: RunStatus) -> list[RenderableType]:
     return [grid, Text.from_markup(f"{counts}   [bold]{speed}[/] steps/s   [bold]{left}[/]")]
 
 
-def _returns(status: RunStatus) -> list[RenderableType]:
+def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
 
     row = status.latest
@@ -122,11 +124,12 @@ def _returns(status: RunStatus) -> list[RenderableType]:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("", "", "")
     if EVALUATION in row:
-        grid.add_row("evaluation return", f"[bold green]{format_return(row, EVALUATION)}", _history(status))
+        returns = printable(f"[bold green]{format_return(row, EVALUATION)}", encoding)
+        grid.add_row("evaluation return", returns, printable(_history(status), encoding))
     if TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
-        grid.add_row("training return", f"[bold]{format_return(row, TRAINING)}", length)
+        grid.add_row("training return", printable(f"[bold]{format_return(row, TRAINING)}", encoding), length)
     return [grid]
 
 
@@ -138,10 +141,10 @@ def _history(status: RunStatus) -> str:
 def _losses(status: RunStatus) -> list[RenderableType]:
     from rich.table import Table
 
-    found = losses(status.latest)[:MAX_LOSSES]
-    if not found:
+    shown = losses(status.latest)[:MAX_LOSSES]
+    if not shown:
         return []
-    cells = [(name, format_number(value)) for name, value in found]
+    cells = [(name, format_number(value)) for name, value in shown]
     columns = next((n for n in (3, 2) if _table_width(cells, n) <= WIDTH - 4), 1)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
-from evorl.recorders.recorder import BaseRecorder, Plan, Row
 from evorl.recorders.run_status import RunStatus, describe_metrics, format_duration
+from evorl.recorders.screen import print_line
+from evorl.runs.recording import Recorder, Row, RunPlan
 
 SECONDS_BETWEEN_LINES = 2.0
 LONGEST_SILENCE = 60.0
 FRACTION_BETWEEN_LINES = 0.05
 
 
-class PlainLines(BaseRecorder):
+class PlainLines(Recorder):
     """A line for every evaluation and message, and now and then one on the progress.
 
     Args:
@@ -32,7 +32,7 @@ class PlainLines(BaseRecorder):
         self._last_fraction = -math.inf
         self._evaluated_at: int | None = None
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         self._status = RunStatus(plan, self._clock)
         self._last_time, self._last_fraction = self._clock(), self._status.fraction
         from_where = f" from {plan.first_timesteps:,}" if plan.first_timesteps else ""
@@ -69,4 +69,4 @@ class PlainLines(BaseRecorder):
         self._last_time, self._last_fraction = self._clock(), status.fraction
 
     def _print(self, text: str) -> None:
-        print(text.rstrip(), file=self._stream or sys.stdout, flush=True)
+        print_line(text.rstrip(), self._stream)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from evorl.run_folder import writing_to
+from evorl.runs.files import RunFolderError, make_folder, open_to_write, refuse_link, writing_to
 
 
 class RowFile:
@@ -17,7 +17,7 @@ class RowFile:
     A kill can tear the last line only; such a rest is dropped when the file is opened again.
 
     Raises:
-        RunFolderError: the disk is full or read-only, in one sentence.
+        RunFolderError: the disk is full or read-only, or a symbolic link is in the file's place; in one sentence.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -26,18 +26,28 @@ class RowFile:
 
     def lines(self) -> list[str]:
         """The complete lines, without their ends; none when there is no file."""
+        refuse_link(self.path)
         if not self.path.exists():
             return []
-        with open(self.path, encoding="utf-8", newline="\n") as file:
-            return file.read().split("\n")[:-1]
+        try:
+            with open(self.path, encoding="utf-8", newline="\n") as file:
+                return file.read().split("\n")[:-1]
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"{error.reason} at byte {error.start:,}") from error
+
+    def damaged(self, what: str) -> RunFolderError:
+        """The error for a file that is not as it was written, for a reason that ``what`` tells."""
+        return RunFolderError(
+            f"{self.path} is damaged ({what}): mend it, or move it away to go on without its rows, and start again."
+        )
 
     def open(self) -> None:
         """Get ready to append."""
         with writing_to(self.path.parent):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             if self.path.exists() and not self._ends_with_newline():
                 self.replace(self.lines())
-            self._file = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 (stays open)
+            self._file = open_to_write(self.path, "a")
 
     def append(self, line: str) -> None:
         """Add one line."""
@@ -58,7 +68,7 @@ class RowFile:
         self.close()
         written = self.path.with_name(self.path.name + ".new")
         with writing_to(self.path.parent):
-            with open(written, "w", encoding="utf-8", newline="\n") as file:
+            with open_to_write(written) as file:
                 file.writelines(line + "\n" for line in lines)
             os.replace(written, self.path)
         if was_open:
@@ -79,6 +89,7 @@ class RowFile:
                 file.close()
 
     def _ends_with_newline(self) -> bool:
+        refuse_link(self.path)
         with open(self.path, "rb") as file:
             if file.seek(0, os.SEEK_END) == 0:
                 return True

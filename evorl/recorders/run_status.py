@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-from evorl.recorders.recorder import Plan, Row
+from evorl.runs.recording import Row, RunPlan
 
 EVALUATION = "eval/episode_return"
 TRAINING = "train/episode_return"
@@ -26,7 +26,7 @@ class RunStatus:
         evaluations: every evaluation return so far.
     """
 
-    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.timesteps = plan.first_timesteps
         self.steps_per_second = 0.0
@@ -80,8 +80,8 @@ def describe_metrics(row: Row, num_losses: int = 4) -> str:
 
 def losses(row: Row) -> list[tuple[str, float]]:
     """Names and values of what the learner reports, losses first."""
-    found = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
-    return sorted([(name.removeprefix("train/"), v) for name, v in found], key=lambda item: "loss" not in item[0])
+    reported = [(name, float(v)) for name, v in row.items() if name.startswith("train/") and name not in _NO_LOSS]
+    return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
 
 
 def format_return(row: Row, name: str) -> str:

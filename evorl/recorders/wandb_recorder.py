@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evorl.recorders.recorder import BaseRecorder, Plan, Row
 from evorl.recorders.row_file import as_number
-from evorl.run_folder import writing_to
+from evorl.runs.files import RunFolderError, make_folder, refuse_link, write_text, writing_to
+from evorl.runs.recording import Recorder, Row, RunPlan
 
 
-class WandbRecorder(BaseRecorder):
+class WandbRecorder(Recorder):
     """Sends rows to Weights & Biases, or stores them for a later ``wandb sync``. A resumed run goes on as the same one.
 
     Args:
@@ -41,7 +42,7 @@ class WandbRecorder(BaseRecorder):
         self._mode = mode
         self._run: Any = None
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: RunPlan) -> None:
         try:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError as error:
@@ -68,7 +69,11 @@ class WandbRecorder(BaseRecorder):
 
     def _run_id(self, wandb: Any) -> str:
         stored = self.folder / "wandb" / "run_id.txt"
+        make_folder(stored.parent)
+        refuse_link(stored)
         if not stored.exists():
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            stored.write_text(wandb.util.generate_id(), encoding="utf-8")
-        return stored.read_text(encoding="utf-8").strip()
+            write_text(stored, wandb.util.generate_id())
+        run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
+        if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
+            raise RunFolderError(f"{stored} holds no id of a run: remove it, and another id is made.")
+        return run_id

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.collectives import local_indices, num_shards, sum_shards
+from evorl.ops.trees import tree_where
 from evorl.types import PyTreeData
 
 Tree = TypeVar("Tree")
@@ -104,7 +105,7 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     def contribution(storage: jax.Array) -> jax.Array:
         values = storage[rows, local_envs]
         values = values.astype(jnp.promote_types(values.dtype, jnp.int32)) if _is_small(values.dtype) else values
-        return jnp.where(is_held.reshape(is_held.shape + (1,) * (values.ndim - is_held.ndim)), values, 0)
+        return tree_where(is_held, values, jnp.zeros((), values.dtype))
 
     joined = sum_shards(jax.tree.map(contribution, data))
     return jax.tree.map(lambda value, storage: value.astype(storage.dtype), joined, data)

@@ -1,7 +1,7 @@
-"""Sequences of consecutive steps, for learners with memory: what is stored are single steps.
+"""Sequences of consecutive steps, for recurrent learners: what is stored are single steps.
 
 A sequence lies between the oldest and the newest step that are stored, so it never crosses the row that is written
-next. It may go through the end of an episode: ``starts`` says where the memory begins anew.
+next. It may go through the end of an episode: ``starts`` says where the recurrent state begins anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, Prioritize
 from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, rows_to_write, take
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key
+from evorl.types import Key, PyTreeDict
 
 
 def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, length: int) -> SampleBatch:
@@ -31,20 +31,22 @@ def take_sequences(state: ReplayState, rows: jax.Array, envs: jax.Array, num_env
         length: steps of a sequence, T.
 
     Returns:
-        Every field ``[T, N, ...]``, but ``extras.memory``, where it is stored: that of the first step, ``[N, ...]``.
+        Every field ``[T, N, ...]``, but ``extras.recurrent_state``, if stored: before the first step, ``[N, ...]``.
         New in ``extras``, both bool ``[T, N]``: ``mask``, the steps that are stored (the others hold anything), and
-        ``starts``, whether an episode starts with the step; never the first, whose memory is given.
+        ``starts``, whether an episode starts with the step; never the first, whose recurrent state is given.
     """
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     extras = state.data.extras
-    memory = {name: take(extras[name], rows, envs, num_envs) for name in ("memory",) if name in extras}
-    others = type(extras)({name: value for name, value in extras.items() if name != "memory"})
+    recurrent_state = {
+        name: take(extras[name], rows, envs, num_envs) for name in ("recurrent_state",) if name in extras
+    }
+    others = type(extras)({name: value for name, value in extras.items() if name != "recurrent_state"})
     steps = jnp.arange(length, dtype=jnp.int32)[:, None]  # [T, 1]
     window = (rows + steps) % num_rows  # [T, N]
     batch = take(state.data.replace(extras=others), window, jnp.broadcast_to(envs, window.shape), num_envs)
     starts = jnp.concatenate([jnp.zeros((1, *rows.shape), jnp.bool_), batch.dones.astype(jnp.bool_)[:-1]])
     mask = steps < state.size - _age(state, rows)
-    return batch.replace(extras=batch.extras | memory | {"mask": mask, "starts": starts})
+    return batch.replace(extras=batch.extras | recurrent_state | {"mask": mask, "starts": starts})
 
 
 class SequenceReplayBuffer(UniformReplayBuffer):
@@ -132,3 +134,11 @@ def _age(state: ReplayState, rows: jax.Array) -> jax.Array:
     """How many steps after the oldest one these rows are, int32 of their shape."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     return (rows - (state.cursor - state.size)) % num_rows
+
+
+def with_swapped_axes(batch: SampleBatch) -> SampleBatch:
+    """Sequences ``[T, N, ...]`` for ``[N, T, ...]``, or the other way round; what has one row for each stays."""
+    one_each = {name: x for name, x in batch.extras.items() if name in ("recurrent_state", "weights")}
+    others = PyTreeDict({name: x for name, x in batch.extras.items() if name not in one_each})
+    swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch.replace(extras=others))
+    return swapped.replace(extras=swapped.extras | one_each)

@@ -70,7 +70,3 @@ class UniformReplayBuffer(PyTreeNode):
     def num_choices(self, state: ReplayState) -> jax.Array:
         """How many different draws there are over all devices, int32 scalar."""
         return self.num_transitions(state)
-
-    def can_sample(self, state: ReplayState, min_size: jax.Array | float) -> jax.Array:
-        """Whether at least ``min_size`` transitions are stored, bool scalar."""
-        return self.num_transitions(state) >= min_size

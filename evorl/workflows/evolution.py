@@ -10,22 +10,24 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.policy import PolicyAgent
 from evorl.ec import EvoOptimizer
-from evorl.ec.fitness_shaping import comparable
+from evorl.ec.fitness_shaping import nan_to_worst
 from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
-from evorl.evaluators.population import with_policy
+from evorl.evaluators.population_evaluator import with_policy
 from evorl.evaluators.reference_batch import reference_observations
 from evorl.metrics import WideCounter
 from evorl.networks.virtual_batch import check_normalizable
+from evorl.ops.normalization import add_groups
+from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.ops.trees import tree_where
-from evorl.policy_agent import PolicyAgent
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.generations import Generations, of_generation
-from evorl.workflows.workflow import Workflow, split_setup_keys
+from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
+from evorl.workflows.workflow import split_setup_keys
 
 
-class EvolutionWorkflow(Generations, Workflow):
+class EvolutionWorkflow(GenerationalWorkflow):
     """A generation in each iteration. What is evolved are the parameters of the agent's policy.
 
     Attributes:
@@ -35,7 +37,11 @@ class EvolutionWorkflow(Generations, Workflow):
     """
 
     agent: PolicyAgent
-    optimizer: EvoOptimizer = OpenES(pop_size=256)
+    optimizer: EvoOptimizer = OpenES(
+        pop_size=256,
+        lr_schedule=ExponentialScheduleSpec(init=0.02, final=0.001, decay=0.99),
+        noise_std_schedule=ExponentialScheduleSpec(init=0.1, final=0.02, decay=0.99),
+    )
     virtual_batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -67,12 +73,12 @@ class EvolutionWorkflow(Generations, Workflow):
             state.reference_batch = reference_observations(self.env, self.virtual_batch, batch_key)
         solution = agent_state.params.policy
         state.ec_state = self.optimizer.init(solution, optimizer_key)
-        state.agent_state = self.acting(state, agent_state, solution)
-        state.best = best_of_none(state.agent_state)
+        state.agent_state = self.with_solution(state, agent_state, solution)
+        state.best = initial_best(state.agent_state)
         state.timesteps = WideCounter.create()
         return state
 
-    def acting(self, state: State, agent_state: AgentState, solution: Params) -> AgentState:
+    def with_solution(self, state: State, agent_state: AgentState, solution: Params) -> AgentState:
         """The agent that acts by a solution of the optimizer."""
         if self.virtual_batch is None:
             return with_policy(agent_state, solution)
@@ -82,14 +88,15 @@ class EvolutionWorkflow(Generations, Workflow):
     def policies(self, state: State, first: jax.Array | int, count: int) -> Params:
         """What individuals of the generation act by, ``[count, ...]``, from the one numbered ``first``."""
         solutions = self.optimizer.ask(state.ec_state, first, count)
-        return jax.vmap(lambda solution: self.acting(state, state.agent_state, solution).params.policy)(solutions)
+        act_by = functools.partial(self.with_solution, state, state.agent_state)
+        return jax.vmap(lambda solution: act_by(solution).params.policy)(solutions)
 
     @property
     def env_fields(self) -> tuple[str, ...]:
         """Entries of ``info`` that are added up over episodes."""
         return ()
 
-    def told(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
+    def objective_values(self, outcomes: EpisodeOutcomes, fitness: jax.Array) -> jax.Array:
         """What the optimizer is told of a generation: the fitness ``[P]``."""
         return fitness
 
@@ -113,26 +120,26 @@ class EvolutionWorkflow(Generations, Workflow):
         """
         fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)
-        best = best_so_far(policies, self.optimizer.group_size, fitness, state)
-        ec_state = self.optimizer.tell(state.ec_state, self.told(batch, comparable(fitness)))
+        best = update_best(policies, self.optimizer.group_size, fitness, state)
+        ec_state = self.optimizer.tell(state.ec_state, self.objective_values(batch, nan_to_worst(fitness)))
         agent_state = state.agent_state
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:
-            agent_state = agent_state.replace(obs_preprocessor_state=batch.observed.added_to(statistics))
-        agent_state = self.acting(state, agent_state, self.optimizer.solution(ec_state))
-        metrics = of_generation(batch, fitness, best.fitness)
+            agent_state = agent_state.replace(obs_preprocessor_state=add_groups(statistics, batch.observed))
+        agent_state = self.with_solution(state, agent_state, self.optimizer.solution(ec_state))
+        metrics = generation_metrics(batch, fitness, best.fitness)
         return metrics, state.replace(
             agent_state=agent_state, ec_state=ec_state, best=best, timesteps=state.timesteps.add(metrics.timesteps)
         )
 
 
-def best_of_none(agent_state: AgentState) -> PyTreeDict:
+def initial_best(agent_state: AgentState) -> PyTreeDict:
     """The best individual before the first generation: any policy, worse than all."""
     acts_by = PyTreeDict(policy=agent_state.params.policy, obs_preprocessor_state=agent_state.obs_preprocessor_state)
     return jax.tree.map(jnp.copy, acts_by) | {"fitness": jnp.asarray(-jnp.inf, jnp.float32)}
 
 
-def best_so_far(
+def update_best(
     policies: Callable[[jax.Array, int], Params], group_size: int, fitness: jax.Array, state: State
 ) -> PyTreeDict:
     """The best individual of all generations and its fitness; asked for again, as a population is not kept.

@@ -11,20 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent, RandomAgent
+from evorl.config.nodes import plain
 from evorl.ec import EvoOptimizer
-from evorl.ec.fitness_shaping import comparable
+from evorl.ec.fitness_shaping import nan_to_worst
 from evorl.envs import AutoresetMode
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
-from evorl.evaluators.population import acting_beside, policies_act, with_policy
+from evorl.evaluators.population_evaluator import join_action_fns, population_action_fn, with_policy
+from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.building import plain, read_workflow_config
-from evorl.workflows.evolution import best_of_none, best_so_far
-from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
-from evorl.workflows.generations import Generations, of_generation
+from evorl.workflows.assembly import read_workflow_config
+from evorl.workflows.evolution import initial_best, update_best
+from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
 from evorl.workflows.nested_learner import (
     build_learner,
     require_room_for,
@@ -33,10 +34,10 @@ from evorl.workflows.nested_learner import (
     with_statistics_of,
 )
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.workflow import Workflow, split_setup_keys
+from evorl.workflows.workflow import split_setup_keys
 
 
-class EvolutionGuidedWorkflow(Generations, Workflow):
+class EvolutionGuidedWorkflow(GenerationalWorkflow):
     """A generation in each iteration: episodes, updates of the learner, the optimizer's next generation.
 
     The learner's agent acts, its policy is what is evolved, and its replay buffer holds every step of every episode.
@@ -52,8 +53,11 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
     learner: OffPolicyWorkflow = pytree_field(kw_only=True)
     optimizer: EvoOptimizer = pytree_field(kw_only=True)
     updates_per_generation: int | None = None
+    total_timesteps: float = 1e6
+    eval_interval: float = 5.0
+    checkpoint_interval: float = 50.0
 
-    foreign_keys: ClassVar[tuple[str, ...]] = (*Generations.foreign_keys, "agent", "eval_chunk")
+    foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE  # the learner's updates exchange gradients
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "learners", "eval_key", "iterations")
 
@@ -149,7 +153,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         room = jax.tree.map(lambda x: jnp.zeros((self.num_injected, *x.shape), x.dtype), policy)
         nowhere = jnp.full(self.num_injected, self.pop_size, jnp.int32)
         state.ec_state = self.optimizer.inject(self.optimizer.init(policy, optimizer_key), room, nowhere)
-        state.best = best_of_none(state.agent_state)
+        state.best = initial_best(state.agent_state)
         state.timesteps = WideCounter.create()
         return state
 
@@ -164,26 +168,26 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         individual = jnp.repeat(first + jnp.arange(count), per_individual)
         episode = jnp.tile(jnp.arange(per_individual), count)
         numbers = episode if self.common_random_numbers else individual * per_individual + episode
-        wanted, own = individual < self.pop_size, individual.shape[0]
-        act = policies_act(
+        is_played, num_own = individual < self.pop_size, individual.shape[0]
+        act = population_action_fn(
             self.agent.evaluate_actions, self.optimizer.ask(state.ec_state, first, count), per_individual
         )
         if self.num_explorations:
             first, count = collectives.share_of(self.num_explorations)
             rows = first + jnp.arange(count)
             numbers = jnp.concatenate([numbers, population + rows])
-            act = acting_beside(act, self._explorers_act(state, rows), own)
-            wanted = jnp.concatenate([wanted, rows < self.num_explorations])
+            act = join_action_fns(act, self._explorers_act(state, rows), num_own)
+            is_played = jnp.concatenate([is_played, rows < self.num_explorations])
         outcomes = play_episodes(
             self.env,
             act,
             self.agent.at_progress(state.agent_state, self.progress(state)),
             episode_keys(play_key, numbers),
-            wanted,
+            is_played,
             longest_episode(self.env),
             record=("termination",),
         )
-        parts = [(slice(own), population), (slice(own, None), self.num_explorations)]
+        parts = [(slice(num_own), population), (slice(num_own, None), self.num_explorations)]
         whole = [_on_every_device(row_of(outcomes, rows), size) for rows, size in parts if size]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *whole), state.replace(key=key)
 
@@ -192,7 +196,7 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         of_learner = jnp.minimum(rows // (self.num_explorations // self.num_learners), self.num_learners - 1)
         policies = jax.tree.map(lambda x: x[of_learner], state.learners.agent_state.params.policy)
         warming_up = state.timesteps.as_float() < self.learner.learning_starts
-        return policies_act(self.learner.exploring(warming_up), policies, 1)
+        return population_action_fn(self.learner.exploring(warming_up), policies, 1)
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Store the steps, tell the optimizer the fitness ``[P]``, and let the learner guide it."""
@@ -200,13 +204,13 @@ class EvolutionGuidedWorkflow(Generations, Workflow):
         population = batch.returns.shape[0] - self.num_explorations
         fitness = batch.returns[:population].reshape(self.pop_size, -1).mean(axis=1)
         policies = functools.partial(self.optimizer.ask, state.ec_state)
-        best = best_so_far(policies, self.optimizer.group_size, fitness, state)
-        metrics = of_generation(batch, fitness, best.fitness)
+        best = update_best(policies, self.optimizer.group_size, fitness, state)
+        metrics = generation_metrics(batch, fitness, best.fitness)
         num_updates = self._num_updates(state.timesteps, metrics.timesteps)
         state = self._stored(state, batch).replace(
             key=key,
             best=best,
-            ec_state=self.optimizer.tell(state.ec_state, comparable(fitness)),
+            ec_state=self.optimizer.tell(state.ec_state, nan_to_worst(fitness)),
             timesteps=state.timesteps.add(metrics.timesteps),
         )
         losses, state = self.guide(state, guide_key, num_updates)

@@ -13,8 +13,8 @@ from evorl.agent import AgentState
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.types import Key, Observation, PyTreeDict, State
-from evorl.workflows.building import inner_workflow
-from evorl.workflows.off_policy import OffPolicyWorkflow
+from evorl.workflows.assembly import inner_workflow
+from evorl.workflows.off_policy import OffPolicyWorkflow, whole_updates
 from evorl.workflows.workflow import Workflow
 
 Tree = TypeVar("Tree")
@@ -70,15 +70,9 @@ def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:
 
 
 def updates_for_steps(learner: OffPolicyWorkflow, before: WideCounter, timesteps: jax.Array) -> jax.Array:
-    """How many updates ``timesteps`` more environment steps call for, int32: as many as the learner makes alone.
-
-    They are the whole updates by which their count over all steps so far, ``before`` and these, goes up.
-    """
+    """How many updates ``timesteps`` more environment steps call for, int32: as many as the learner makes alone."""
     per_step = Fraction(learner.updates_per_iteration).limit_denominator(10_000) / learner.timesteps_per_iteration
-    updates, steps = per_step.numerator, per_step.denominator
-    phase = (before.low % steps).astype(jnp.int32)
-    rest = (phase + timesteps % steps) * updates // steps - phase * updates // steps
-    return timesteps // steps * updates + rest
+    return whole_updates(per_step, before.low, timesteps)
 
 
 def with_statistics_of(agent_states: AgentState, obs: Observation, mask: jax.Array) -> AgentState:

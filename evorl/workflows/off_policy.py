@@ -12,17 +12,19 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, random_actions
+from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
-from evorl.ops.random import split_rows
-from evorl.ops.schedules import linear_schedule
-from evorl.ops.threefry import unrolled
+from evorl.ops.random import split_rows, unrolled
+from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import split_leading_axis
-from evorl.replay_buffers import PrioritizedReplayBuffer, ReplayState, UniformReplayBuffer, take_n_step
-from evorl.rollout import ActionFn, memory_of, rollout, with_memory
+from evorl.replay_buffers.n_step import take_n_step
+from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
+from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.rollout import ActionFn, recurrent_state_of, rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
-from evorl.workflows.settings import require_positive
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 EPISODE_FIELDS = ("termination", "episode_return", "episode_length")
@@ -39,7 +41,6 @@ class OffPolicyWorkflow(Workflow):
         prioritized: draw transitions in proportion to their last temporal-difference error instead of uniformly.
         priority_exponent: how much the errors count: 0 draws uniformly.
         importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
-        final_importance_exponent: its value at the end of training, reached linearly; ``None`` keeps it constant.
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments; the oldest make room.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
@@ -51,10 +52,9 @@ class OffPolicyWorkflow(Workflow):
     n_step: int = 1
     prioritized: bool = False
     priority_exponent: float = 0.6
-    importance_exponent: float = 0.4
-    final_importance_exponent: float | None = 1.0
+    importance_exponent: float | Schedule = Schedule(0.4, 1.0)
     learning_starts: float = 1000.0
-    replay_capacity: int = 1_000_000
+    replay_capacity: int = 100_000
     num_sharing: int = 1
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -62,12 +62,12 @@ class OffPolicyWorkflow(Workflow):
         "learning_starts": "[0, inf)",
         "priority_exponent": "[0, 1]",
         "importance_exponent": "[0, 1]",
-        "final_importance_exponent": "[0, 1]",
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_sharing",)
     loss_names: ClassVar[tuple[str, ...]] = ()
-    stores_memory: ClassVar[bool] = False  # with each step what the agent remembered before it, as ``extras.memory``
+    # Whether each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
+    stores_recurrent_state: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "batch_size", "n_step", "replay_capacity")
@@ -139,7 +139,7 @@ class OffPolicyWorkflow(Workflow):
         """Fresh agent, optimizers, environments and an empty buffer."""
         agent_key, env_key, state = split_setup_keys(key)
         state |= self.init_learning(agent_key)
-        state.env_state = with_memory(self.env.reset(env_key), state.agent_state)
+        state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
         return state
 
     def init_learning(self, key: Key) -> State:
@@ -150,7 +150,7 @@ class OffPolicyWorkflow(Workflow):
         """
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, key)
         one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-        env_state = jax.eval_shape(lambda keys: with_memory(self.env.reset(keys), agent_state), one_env)
+        env_state = jax.eval_shape(lambda keys: with_recurrent_state(self.env.reset(keys), agent_state), one_env)
         return State(
             agent_state=agent_state,
             opt_state=self.init_optimizers(agent_state),
@@ -166,7 +166,7 @@ class OffPolicyWorkflow(Workflow):
             rewards=env_state.reward,
             next_obs=env_state.obs,
             dones=env_state.done,
-            extras=self._stored_extras(env_state.done, memory_of(env_state)),
+            extras=self._stored_extras(env_state.done, recurrent_state_of(env_state)),
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
@@ -225,11 +225,8 @@ class OffPolicyWorkflow(Workflow):
         started = self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         if self.updates_per_iteration == self.most_updates:
             return jnp.where(started, self.most_updates, 0)
-        # Whole updates in which the count over all iterations so far goes up; the fraction of it repeats.
-        fraction = Fraction(self.updates_per_iteration).limit_denominator(10_000)
-        phase = state.iterations.low % fraction.denominator
-        before, after = (count * fraction.numerator // fraction.denominator for count in (phase, phase + 1))
-        return jnp.where(started, after - before, 0).astype(jnp.int32)
+        rate = Fraction(self.updates_per_iteration).limit_denominator(10_000)
+        return jnp.where(started, whole_updates(rate, state.iterations.low, 1), 0)
 
     def take(self, replay_state: ReplayState, rows: jax.Array, envs: jax.Array) -> SampleBatch:
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
@@ -247,7 +244,7 @@ class OffPolicyWorkflow(Workflow):
         batches = self.take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
-            exponent = linear_schedule(progress, self.importance_exponent, self.final_importance_exponent)
+            exponent = value_at(self.importance_exponent, progress)
             weights = buffer.importance_weights(replay_state, rows, envs, exponent).reshape(shape)
             weights = (weights / weights.max(axis=1, keepdims=True)).reshape(-1)
         batches = batches.replace(extras=batches.extras | {"weights": weights})
@@ -299,8 +296,21 @@ class OffPolicyWorkflow(Workflow):
             rewards=batch.rewards,
             next_obs=batch.next_obs,
             dones=batch.dones,
-            extras=self._stored_extras(batch.extras.env_extras.termination, batch.extras.get("memory")),
+            extras=self._stored_extras(batch.extras.env_extras.termination, batch.extras.get("recurrent_state")),
         )
 
-    def _stored_extras(self, termination: jax.Array, memory: Any) -> PyTreeDict:
-        return PyTreeDict(termination=termination) | ({"memory": memory} if self.stores_memory else {})
+    def _stored_extras(self, termination: jax.Array, recurrent_state: Any) -> PyTreeDict:
+        return PyTreeDict(termination=termination) | (
+            {"recurrent_state": recurrent_state} if self.stores_recurrent_state else {}
+        )
+
+
+def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
+    """By how many whole updates their number goes up, int32, when each of ``count`` more events is worth ``rate``.
+
+    ``before`` is the number of events so far, uint32; the fraction of updates that is left over repeats.
+    """
+    updates, events = rate.numerator, rate.denominator
+    phase = (before % events).astype(jnp.int32)
+    rest = (phase + count % events) * updates // events - phase * updates // events
+    return jnp.asarray(count // events * updates + rest, jnp.int32)

@@ -11,7 +11,7 @@ from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.optimization import Optimizer
-from evorl.rollout import rollout, with_memory
+from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
@@ -69,12 +69,13 @@ class OnPolicyWorkflow(Workflow):
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
-        state.env_state = with_memory(self.env.reset(env_key), agent_state)
+        state.env_state = with_recurrent_state(self.env.reset(env_key), agent_state)
         return state
 
     def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments; ``extras.memory`` is what an agent with a memory
-        remembered before its first step, ``[1, B, *]``.
+        """A trajectory ``[T, B, ...]`` of this device's environments.
+
+        ``extras.recurrent_state`` is that of a recurrent agent before the first step, ``[1, B, *]``.
         """
         key, rollout_key = jax.random.split(state.key)
         trajectory, env_state = rollout(
@@ -88,8 +89,8 @@ class OnPolicyWorkflow(Workflow):
             env_chunk=self.env_chunk,
         )
         extras = trajectory.extras
-        if "memory" in extras:  # later ones are computed again, in learning
-            extras = extras | {"memory": jax.tree.map(lambda x: x[:1], extras.memory)}
+        if "recurrent_state" in extras:  # later ones are computed again, in learning
+            extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
         return trajectory.replace(extras=extras), state.replace(env_state=env_state, key=key)
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer
-from evorl.ops.threefry import unrolled
+from evorl.ops.random import unrolled
 from evorl.ops.trees import num_rows
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params
@@ -48,7 +48,7 @@ def improved_policies(
     """
     num_policies = num_rows(policies)
     first, count = collectives.share_of(num_policies)
-    own = row_of(policies, jnp.minimum(first + jnp.arange(count), num_policies - 1))
+    share = row_of(policies, jnp.minimum(first + jnp.arange(count), num_policies - 1))
     at_once = min(num_updates, UPDATES_AT_ONCE) if isinstance(num_updates, int) else UPDATES_AT_ONCE
 
     def one_block(i: jax.Array, updates: jax.Array, carry: tuple) -> tuple:
@@ -67,7 +67,7 @@ def improved_policies(
 
         return jax.lax.fori_loop(0, updates, one_update, carry)
 
-    start = (own, jax.vmap(optimizer.init)(own), jnp.zeros(count))
+    start = (share, jax.vmap(optimizer.init)(share), jnp.zeros(count))
     improved, _, losses = in_blocks(num_updates, one_block, start, at_once)
     everywhere = collectives.gather_rows((improved, losses / jnp.maximum(num_updates, 1)))
     return row_of(everywhere, slice(num_policies))

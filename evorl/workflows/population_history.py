@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.search_space import SearchSpace
 from evorl.ops.selection import best_member
+from evorl.runs.recording import Chart, Panel
 from evorl.types import PyTreeData
-from evorl.workflows.charts import Chart, Panel
-from evorl.workflows.search_space import SearchSpace
 
 
 class PopulationHistory(PyTreeData):
@@ -56,7 +56,7 @@ class PopulationHistory(PyTreeData):
         return np.arange(max(0, num_generations - self.scores.shape[0]), num_generations)
 
     def winning_line(self, num_generations: int) -> np.ndarray:
-        """On the host: which member the best of the last generation was in each one that is held, ``[N]``."""
+        """On the host: which member the best of the last generation was in each one that is recorded, ``[N]``."""
         parents = np.asarray(self.parents)
         rows = self.generations(num_generations) % len(parents)
         line = np.zeros(len(rows), np.int32)
@@ -71,14 +71,14 @@ class PopulationHistory(PyTreeData):
 
         Without ``timesteps_per_generation`` (0: they differ) it is drawn over generations.
         """
-        held = self.generations(num_generations)
-        rows, num_members = held % self.scores.shape[0], self.scores.shape[1]
+        recorded = self.generations(num_generations)
+        rows, num_members = recorded % self.scores.shape[0], self.scores.shape[1]
         over_steps = timesteps_per_generation > 0
-        members = np.broadcast_to(np.arange(num_members), (len(held), num_members))
+        members = np.broadcast_to(np.arange(num_members), (len(recorded), num_members))
         values = np.asarray(self.hyper_parameters)[rows]
         columns = {
-            "generation": np.repeat(held, num_members),
-            **({"timesteps": np.repeat((held + 1) * timesteps_per_generation, num_members)} if over_steps else {}),
+            "generation": np.repeat(recorded, num_members),
+            **({"timesteps": np.repeat((recorded + 1) * timesteps_per_generation, num_members)} if over_steps else {}),
             "member": members.ravel(),
             "parent": np.asarray(self.parents)[rows].ravel(),
             "score": np.asarray(self.scores)[rows].ravel(),

@@ -12,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import AgentState
+from evorl.config.values import require_positive
 from evorl.ec.archives import Archive, ArchiveState, GridArchive
 from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.evaluators.episodes import EpisodeOutcomes
-from evorl.evaluators.population import with_policy
+from evorl.evaluators.population_evaluator import with_policy
 from evorl.metrics import WideCounter
+from evorl.runs.recording import Chart, Panel, for_each_seed
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.charts import Chart, Panel, for_each_seed
-from evorl.workflows.generations import Generations, of_generation
-from evorl.workflows.settings import require_positive
-from evorl.workflows.workflow import Workflow, split_setup_keys
+from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
+from evorl.workflows.workflow import split_setup_keys
 
 
-class QualityDiversityWorkflow(Generations, Workflow):
+class QualityDiversityWorkflow(GenerationalWorkflow):
     """A generation of offspring in each iteration; the first one are fresh policies. It acts by the best elite.
 
     Attributes:
@@ -37,8 +37,8 @@ class QualityDiversityWorkflow(Generations, Workflow):
         fitness_offset: the fitness from which on the QD score counts: the least there can be.
     """
 
-    archive: Archive = GridArchive()
-    descriptors: tuple[str, ...] = ()
+    archive: Archive = GridArchive(low=(-1.0, -1.0), high=(1.0, 1.0), bins=(32, 32))
+    descriptors: tuple[str, ...] = ("next_obs.0", "next_obs.1")
     descriptor_statistic: Literal["mean", "last"] = "mean"
     pop_size: int = 128
     variation: IsoLineVariation = IsoLineVariation()
@@ -103,9 +103,10 @@ class QualityDiversityWorkflow(Generations, Workflow):
         """Into the archive with those that are better than the elite of their cell, and breed the next generation."""
         key, breeding_key = jax.random.split(state.key)
         fitness = batch.returns.mean(axis=1)
-        archive_state = self.archive.add(state.archive_state, state.population, fitness, self.described(batch))
+        # A return that is no number stays one: the archive takes no such individual, and a stand-in might fill a cell.
+        archive_state = self.archive.add(state.archive_state, state.population, fitness, self.descriptor_values(batch))
         best, best_fitness = self.archive.best(archive_state)
-        metrics = of_generation(batch, fitness, best_fitness) | PyTreeDict(
+        metrics = generation_metrics(batch, fitness, best_fitness) | PyTreeDict(
             qd_score=self.archive.qd_score(archive_state, self.fitness_offset),
             coverage=self.archive.coverage(archive_state),
         )
@@ -117,7 +118,7 @@ class QualityDiversityWorkflow(Generations, Workflow):
         )
         return metrics, state.replace(population=self.offspring(state, breeding_key))
 
-    def described(self, outcomes: EpisodeOutcomes) -> jax.Array:
+    def descriptor_values(self, outcomes: EpisodeOutcomes) -> jax.Array:
         """Descriptors ``[P, D]`` of individuals: the means over their episodes."""
         values = [outcomes.last[name] for name in self.descriptors]
         if self.descriptor_statistic == "mean":
@@ -127,7 +128,7 @@ class QualityDiversityWorkflow(Generations, Workflow):
         columns = [x.mean(axis=1).reshape(self.pop_size, -1) for x in values]
         return jnp.concatenate(columns, axis=1)
 
-    def varied(self, state: State, key: Key, num: int) -> Params:
+    def vary(self, state: State, key: Key, num: int) -> Params:
         """``num`` children of elites by variation."""
         first_key, second_key, variation_key = jax.random.split(key, 3)
         first, second = (self.archive.sample(state.archive_state, k, num) for k in (first_key, second_key))

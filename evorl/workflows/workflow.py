@@ -12,22 +12,22 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.config.values import positive
 from evorl.envs import AutoresetMode
-from evorl.envs.wrappers.vector import VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
+from evorl.execution import programs as programs
+from evorl.execution.learning import Checkpointer, Recorder, run_learning
+from evorl.execution.plan import MIN_BYTES_PER_DEVICE
+from evorl.execution.trainable import Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
+from evorl.runs.recording import Chart
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
-from evorl.workflows import execution as programs
-from evorl.workflows.building import agent_from_config, read_workflow_config, training_mode
-from evorl.workflows.charts import Chart
-from evorl.workflows.execution import Execution
-from evorl.workflows.execution_plan import MIN_BYTES_PER_DEVICE
-from evorl.workflows.learning import Checkpointer, Recorder, run_learning
-from evorl.workflows.settings import positive
+from evorl.workflows.assembly import read_workflow_config, training_mode
 
 
 class Workflow(PyTreeNode):
@@ -48,6 +48,11 @@ class Workflow(PyTreeNode):
         eval_episodes: complete episodes in one evaluation.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
+
+    Settings:
+        workflow: the class that trains.
+        num_envs: environments stepped together.
+        autoreset_mode: how episodes follow one another: normal or fast.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -55,16 +60,16 @@ class Workflow(PyTreeNode):
     agent: Agent
     discount: float = 0.99
     total_timesteps: float = 1e6
-    log_interval: float = 10_000.0
-    eval_interval: float = 50_000.0
-    checkpoint_interval: float = 200_000.0
+    log_interval: float = 5000.0
+    eval_interval: float = 20_000.0
+    checkpoint_interval: float = 100_000.0
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, default=Execution())
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
-        "total_timesteps": "(0, inf)",
+        "total_timesteps": "(0, 9007199254740992]",  # 2^53: beyond, a float does not tell one step from the next
         "log_interval": "[0, inf)",
         "eval_interval": "[0, inf)",
         "checkpoint_interval": "[0, inf)",
@@ -73,10 +78,14 @@ class Workflow(PyTreeNode):
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
     # Whether every device has to have as many environments.
     needs_even_shares: ClassVar[bool] = True
+    # Environments stepped together, where the config does not give ``num_envs``.
+    default_num_envs: ClassVar[int] = 1
     # Config keys of other workflows that this one has no use for.
     foreign_keys: ClassVar[tuple[str, ...]] = ()
     # Entries of the state that ``evaluation`` reads: what has to be loaded for it.
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
+    # Metrics that are NaN while they have no value; elsewhere NaN means that the training diverged.
+    optional_metrics: ClassVar[tuple[str, ...]] = ()
     # Entries of the state with one row per environment, and the axis of those rows.
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
@@ -95,7 +104,8 @@ class Workflow(PyTreeNode):
 
         ``fields`` are the workflow's fields that were read from the config before.
         """
-        return positive(config.get("num_envs", 1), "num_envs"), training_mode(config.get("autoreset_mode", "NORMAL"))
+        num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
+        return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
@@ -106,7 +116,7 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the algorithm cannot act in the action space.
         """
-        return agent_from_config(typing.get_type_hints(cls)["agent"], config, env)
+        return typing.get_type_hints(cls)["agent"].from_config(config, env)
 
     @property
     @abstractmethod
@@ -168,16 +178,15 @@ class Workflow(PyTreeNode):
 
         Args:
             key: a seed or a key. With several seeds, seed i of them is the solo run of ``key + i``; or one key each.
-        """
-        return programs.initial_state(self, self._keys_of_seeds(key))
 
-    def _keys_of_seeds(self, key: Key | int) -> Key:
-        key = jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
-        return programs.seed_keys(self.execution, key)
+        Raises:
+            ValueError: the memory of the machine cannot hold the state, with the largest setting that it could.
+        """
+        return programs.initial_state(self, _as_key(key))
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
         """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
-        return programs.compile_ahead(self, self._keys_of_seeds(key))
+        return programs.compile_ahead(self, _as_key(key))
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
@@ -215,6 +224,10 @@ class Workflow(PyTreeNode):
 
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""
+
+
+def _as_key(key: Key | int) -> Key:
+    return jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:

@@ -9,8 +9,21 @@ import numpy as np
 
 from evorl.algorithms.a2c import A2CWorkflow
 from evorl.ops.optimization import Optimizer
-from tests.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
-from tests.small_workflows import small
+from evorl.ops.schedules import Schedule
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
+from tests.support.small_workflows import ONE_STEP_CONFIG, small
+
+
+class TestContract(WorkflowContract):
+    workflow = A2CWorkflow
+    SMALL = ONE_STEP_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = A2CWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
@@ -21,8 +34,8 @@ def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
         num_envs=64,
         rollout_length=8,
         gae_lambda=0.95,
-        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
-        total_timesteps=512 * 4000,
+        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
+        total_timesteps=512 * 2400,
     )
 
 
@@ -33,7 +46,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, memory={"type": "lstm", "size": 32}, shared=True)
+        return _train(continuous, recurrent={"type": "lstm", "size": 32}, shared=True)
 
 
 def test_its_loss_is_the_papers() -> None:
@@ -43,26 +56,26 @@ def test_its_loss_is_the_papers() -> None:
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state
-    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()[:5]
+    batch = agent.batch_with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
     loss, losses = agent.loss(agent_state.params, agent_state, batch, 0.0)
-    remembered = batch.extras.policy_extras
     policy = agent.policy(agent_state, agent_state.params, batch.obs)
+    log_probs, entropies = policy.log_prob(batch.raw_actions), policy.entropy()
     values = agent.values(agent_state, agent_state.params, batch.obs)
     expected = [
-        -float(policy.log_prob(remembered.raw_action)[i] * remembered.advantages[i])
-        + 0.25 * float(values[i] - remembered.targets[i]) ** 2
-        - 0.1 * float(policy.entropy()[i])
-        for i in range(5)
+        -float(log_probs[i] * batch.advantages[i])
+        + 0.25 * float(values[i] - batch.targets[i]) ** 2
+        - 0.1 * float(entropies[i])
+        for i in range(len(values))
     ]
     np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-5)
     assert set(losses) == {"policy_loss", "value_loss", "entropy"}
 
 
 def test_the_entropy_bonus_follows_its_schedule() -> None:
-    workflow = small("a2c", agent={"network": {"torso": [4]}, "final_entropy_coefficient": 0.0})
+    workflow = small("a2c", agent={"network": {"torso": [4]}, "entropy_coefficient": {"start": 0.01, "end": 0.0}})
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state
-    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
+    batch = agent.batch_with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
     (first, losses), (last, _) = (agent.loss(agent_state.params, agent_state, batch, p) for p in (0.0, 1.0))
     np.testing.assert_allclose(last - first, 0.01 * losses.entropy, rtol=1e-4)

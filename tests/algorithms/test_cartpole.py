@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hydra import compose, initialize_config_dir
 
-from evorl.cli import build_workflow, config_folder
-from tests.compilation import compiled_to_run_long
+from evorl.cli.main import build_workflow, config_folder
+from tests.support.compilation import compiled_to_run_long
 
 # The mean evaluation return that is asked.
 ASKED = {"a2c": 475.0, "dqn": 475.0, "impala": 475.0, "ppo": 475.0, "pqn": 475.0, "reinforce": 400.0, "trpo": 475.0}

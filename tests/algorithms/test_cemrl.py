@@ -12,14 +12,15 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.algorithms.cemrl import CEMRLWorkflow
-from evorl.evaluators.population import with_policy
+from evorl.evaluators.population_evaluator import with_policy
+from evorl.execution import programs
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
-from evorl.workflows import execution
 from evorl.workflows.nested_learner import row_of
-from tests.small_workflows import (
+from tests.conformance.workflow import WorkflowContract
+from tests.support.small_workflows import (
     EPISODE_STEPS,
-    ERL_CONFIG,
+    RUN_CONFIG,
     arrays,
     assert_identical,
     inner_config,
@@ -27,8 +28,21 @@ from tests.small_workflows import (
     small,
 )
 
+TD3 = {**inner_config("td3"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512}
 SAC = {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512}
 SAMPLED = 4 * EPISODE_STEPS
+
+
+class TestContract(WorkflowContract):
+    workflow = CEMRLWorkflow
+    SMALL = {
+        **RUN_CONFIG,
+        "learner": TD3,
+        "optimizer": {"name": "sepcem", "pop_size": 4},
+        "log_interval": 1,
+        "total_timesteps": 800,
+    }
+    endless_env = ("Pendulum-v1", 3)
 
 
 def cemrl(**changes: Any) -> CEMRLWorkflow:
@@ -93,7 +107,7 @@ def test_the_updates_of_the_critics_are_shared_out_among_the_policies() -> None:
 
 def test_a_stochastic_learner_and_everybody_climbs() -> None:
     workflow = cemrl(learner=SAC, improved_share=1.0)
-    metrics, state = execution.iterate_program(workflow, workflow.init(0), 3)
+    metrics, state = programs.iterate_program(workflow, workflow.init(0), 3)
     assert metrics.updates[:3].tolist() == [0.0, 2.0 * SAMPLED, 2.0 * SAMPLED]
     assert all(np.isfinite(x).all() for x in arrays(state.learners).values())
     assert int(state.replay_state.size) == 3 * SAMPLED
@@ -110,4 +124,4 @@ def test_how_many_climb(share: float, expected: list[int]) -> None:
 
 def test_priorities_are_refused() -> None:
     with pytest.raises(ValueError, match=r"needs learner\.prioritized=false"):
-        cemrl(learner={**ERL_CONFIG["learner"], "prioritized": True})
+        cemrl(learner={**TD3, "prioritized": True})

@@ -12,14 +12,28 @@ import pytest
 from evorl.agent import AgentState
 from evorl.algorithms.crossq import CrossQAgent, CrossQWorkflow
 from evorl.envs import create_env
-from evorl.networks import STATISTICS, apply_in_training, apply_network
+from evorl.networks.heads import apply_network
+from evorl.networks.layers import STATISTICS
+from evorl.networks.q_networks import apply_in_training
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.small_workflows import BATCH_RENORM, arrays, assert_identical, small, transitions
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.support.small_workflows import BATCH_RENORM, SAC_CONFIG, arrays, assert_identical, small, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
+
+
+class TestContract(WorkflowContract):
+    workflow = CrossQWorkflow
+    SMALL = {**SAC_CONFIG, "agent": {"network": BATCH_RENORM, "critic_network": BATCH_RENORM}}
+
+
+class TestAgent(AgentContract):
+    workflow = CrossQWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 class TestProbes(ActorCriticProbes):
@@ -27,24 +41,24 @@ class TestProbes(ActorCriticProbes):
     @classmethod
     def trained(cls) -> tuple:
         """Once it is warm, critics are trained as they are evaluated, but for the noise in running statistics."""
-        optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0, beta1=0.5)
+        optimizer = Optimizer(learning_rate=Schedule(3e-3, 0.0), beta1=0.5)
         renorm = {"batch_renorm": {"warmup": 500, "momentum": 0.999}}
         return train_soft_actor_critic(
             CrossQWorkflow,
-            {"network": {"torso": [renorm, 32, renorm, 32, renorm]}},
+            {name: {"torso": [renorm, 32, renorm, 32, renorm]} for name in ("network", "critic_network")},
             continuous=True,
             tau=0.0,
             policy_delay=1,
             actor_optimizer=optimizer.replace(learning_rate=1e-3),
             critic_optimizer=optimizer,
-            total_timesteps=16 * 2500,
+            total_timesteps=16 * 1500,
         )
 
 
 def _agent(**settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
     """An agent whose running statistics have seen something, and six transitions."""
     env = create_env("Pendulum-v1", parallel=2)
-    agent = agent_from_config(CrossQAgent, {"network": BATCH_RENORM, "temperature": 0.3, **settings}, env)
+    agent = CrossQAgent.from_config({**TestContract.SMALL["agent"], "temperature": 0.3, **settings}, env)
     state, batch = agent.init(env.obs_space, env.action_space, jax.random.key(0)), transitions(env, 6)
     seen = {}
     for name, network, inputs in (
@@ -137,7 +151,7 @@ def _flat(tree: Any) -> np.ndarray:
 
 
 def test_it_also_learns_without_batch_renormalisation() -> None:
-    workflow = small("crossq", "Pendulum-v1", agent={"network": {"torso": [8]}})
+    workflow = small("crossq", "Pendulum-v1", agent={name: {"torso": [8]} for name in ("network", "critic_network")})
     _, state = workflow.step(workflow.step(workflow.init(0))[1])
     assert not jax.tree.leaves(state.agent_state.extra_state)
 
@@ -145,7 +159,7 @@ def test_it_also_learns_without_batch_renormalisation() -> None:
 @pytest.mark.parametrize(
     ("env", "changes", "said"),
     [
-        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* SAC and DQN act in Discrete spaces"),
+        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* In it act: A2C, DQN, DisCor"),
         ("Pendulum-v1", {"policy_delay": 0}, "policy_delay must be a positive whole number, got 0"),
         ("Pendulum-v1", {"tau": 0.005}, r"tau must be a number in \[0, 0\], got 0.005"),
         ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, "batch_renorm"),

@@ -15,9 +15,9 @@ from evorl.envs import Box, DictSpace, EnvState, Space
 from evorl.envs.wrappers import EpisodeWrapper, VmapAutoResetWrapper, VmapWrapper
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows import Workflow
-from tests.probe_envs import ProbeEnv
-from tests.small_workflows import arrays, assert_identical
+from evorl.workflows.workflow import Workflow
+from tests.support.probe_envs import ProbeEnv
+from tests.support.small_workflows import arrays, assert_identical
 
 LIMIT = 4
 OPTIONS: dict[str, tuple[type[Workflow], dict[str, Any]]] = {

@@ -10,22 +10,36 @@ import numpy as np
 import pytest
 
 from evorl.agent import AgentState
+from evorl.agents.target_network import with_target_networks
 from evorl.algorithms.discor import DisCorAgent, DisCorWorkflow, weights_of_mean_one
 from evorl.envs import create_env
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.small_workflows import assert_close, moved_apart, small, transitions
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.support.small_workflows import SAC_CONFIG, assert_close, moved_apart, small, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 ENVS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 
 
+class TestContract(WorkflowContract):
+    workflow = DisCorWorkflow
+    SMALL = {**SAC_CONFIG, "agent": {"network": {"torso": [8]}, "error_network": {"torso": [8]}}}
+
+
+class TestAgent(AgentContract):
+    workflow = DisCorWorkflow
+    settings = TestContract.SMALL["agent"]
+
+
 class TestProbes(ActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple:
-        return train_soft_actor_critic(DisCorWorkflow, {}, continuous, total_timesteps=16 * 2500)
+        return train_soft_actor_critic(
+            DisCorWorkflow, {"error_network": {"torso": [64, 64]}}, continuous, total_timesteps=16 * 1500
+        )
 
 
 def test_weights_by_hand() -> None:
@@ -38,7 +52,7 @@ def test_weights_by_hand() -> None:
 
 def _agent(env_name: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
     env = create_env(env_name, parallel=2)
-    agent = agent_from_config(DisCorAgent, {"network": {"torso": [8]}, **settings}, env)
+    agent = DisCorAgent.from_config({**TestContract.SMALL["agent"], **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     return agent, moved_apart(state, "target_critic", "target_error"), transitions(env, 6)
 
@@ -73,7 +87,7 @@ def test_errors_accumulate(kind: str) -> None:
 
 
 def test_an_update_weighs_learns_errors_and_follows() -> None:
-    workflow = small("discor", "Pendulum-v1", tau=0.25, agent={"network": {"torso": [8]}, "error_temperature": 0.1})
+    workflow = small("discor", "Pendulum-v1", tau=0.25, agent={**TestContract.SMALL["agent"], "error_temperature": 0.1})
     state, batch = workflow.init(0), transitions(workflow.env, 6)
     agent, first = workflow.agent, moved_apart(state.agent_state, "target_error")
     given = (batch, KEYS, jnp.float32(0.0))
@@ -92,10 +106,10 @@ def test_an_update_weighs_learns_errors_and_follows() -> None:
     np.testing.assert_allclose(after.params.error_temperature, 0.75 * 0.1 + 0.25 * predicted, rtol=1e-4)
     assert not np.allclose(after.params.error["params"]["members"]["head"]["bias"], 0.0)
 
-    last = workflow.with_slow_copies(after)
+    last = with_target_networks(after.params, 0.25)
     for name in ("critic", "error"):
-        slow = jax.tree.map(lambda t, x: 0.75 * t + 0.25 * x, after.params[f"target_{name}"], after.params[name])
-        assert_close(last.params[f"target_{name}"], slow, 1e-6)
+        target = jax.tree.map(lambda t, x: 0.75 * t + 0.25 * x, after.params[f"target_{name}"], after.params[name])
+        assert_close(last[f"target_{name}"], target, 1e-6)
 
 
 def test_networks_of_errors_may_be_deeper() -> None:

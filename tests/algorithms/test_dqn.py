@@ -12,25 +12,45 @@ import pytest
 from evorl.algorithms.dqn import DQNAgent, DQNWorkflow
 from evorl.envs import create_env
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
-from tests.probe_envs import PROBES
-from tests.small_workflows import small
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.support.probe_envs import PROBES
+from tests.support.small_workflows import SAC_CONFIG, small
 
 GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
-    "expected": {"network": {"torso": [32, 32]}},
-    "quantile": {"network": {"torso": [32, 32]}, "values": "quantile", "num_atoms": 8},
+    "expected": {"network": {"torso": [32, 32], "orthogonal": True}, "huber_delta": 1.0},
+    "quantile": {
+        "network": {"torso": [32, 32], "orthogonal": True},
+        "values": "quantile",
+        "num_atoms": 8,
+        "huber_delta": 1.0,
+    },
     "rainbow": {
-        "network": {"torso": [32, 32], "heads": {"dueling": True, "noisy": True}},
+        "network": {"torso": [32, 32], "orthogonal": True, "heads": {"dueling": True, "noisy": True}},
         "values": "categorical",
         "epsilon": {"start": 0.0},
         **GRID,
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {"rainbow": {"prioritized": True, "n_step": 3}}
+
+
+class TestContract(WorkflowContract):
+    workflow = DQNWorkflow
+    SMALL = SAC_CONFIG
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestAgent(AgentContract):
+    workflow = DQNWorkflow
+    settings = TestContract.SMALL["agent"]
+    env_name = "CartPole-v1"
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
@@ -41,14 +61,15 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         SETTINGS[kind],
         continuous=False,
         num_envs=16,
+        rollout_length=1,
         updates_per_iteration=4,
         batch_size=128,
         learning_starts=1600.0,
         replay_capacity=16_000,
         tau=0.02,
         target_update_interval=1,
-        optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
-        total_timesteps=16 * 1500,
+        optimizer=Optimizer(learning_rate=Schedule(3e-3, 0.0)),
+        total_timesteps=16 * 900,
         **FIELDS.get(kind, {}),
     )
     return kind, agent, state
@@ -75,7 +96,7 @@ def test_probes_have_time_limits_and_terminations() -> None:
 
 def _agent(**settings: Any) -> tuple[DQNAgent, Any]:
     env = create_env("CartPole-v1", parallel=2)
-    agent = agent_from_config(DQNAgent, {"network": {"torso": [8]}, **settings}, env)
+    agent = DQNAgent.from_config({"network": {"torso": [8]}, **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
     return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
@@ -172,7 +193,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*SAC and PPO act in Boxes too"),
+        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*In it act: A2C, CrossQ"),
         ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
         ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
@@ -182,4 +203,4 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 )
 def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        agent_from_config(DQNAgent, settings, create_env(env, parallel=2))
+        DQNAgent.from_config(settings, create_env(env, parallel=2))

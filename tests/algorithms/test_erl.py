@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from evorl.algorithms.erl import ERLWorkflow
-from evorl.checkpointing import RunCheckpointer
-from evorl.cli import restore
+from evorl.cli.main import restore
+from evorl.execution import programs
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
-from evorl.workflows import execution, learning
 from evorl.workflows.nested_learner import row_of
-from tests.small_workflows import (
+from tests.conformance.workflow import WorkflowContract
+from tests.support.small_workflows import (
     EPISODE_STEPS,
-    ERL_CONFIG,
+    RUN_CONFIG,
     arrays,
     assert_close,
     assert_identical,
@@ -34,13 +35,27 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
     "eda": {"name": "sepcem", "pop_size": 4},
 }
 DDPG = {"network": {"torso": [8]}, "num_critics": 1, "noise": {"kind": "ornstein_uhlenbeck"}}
+TD3 = {**inner_config("td3"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512}
 LEARNERS: dict[str, dict[str, Any]] = {
-    "td3": ERL_CONFIG["learner"],
+    "td3": TD3,
     "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
-    "ddpg": {**ERL_CONFIG["learner"], "agent": DDPG, "policy_delay": 1},
+    "ddpg": {**TD3, "agent": DDPG, "policy_delay": 1},
 }
 SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_interval": 3}
 PER_GENERATION = 5 * EPISODE_STEPS  # Pendulum's episodes are all as long as they may be
+
+
+class TestContract(WorkflowContract):
+    workflow = ERLWorkflow
+    evaluates_by_common_numbers = True
+    SMALL = {
+        **RUN_CONFIG,
+        "learner": LEARNERS["td3"],
+        "optimizer": OPTIMIZERS["ga"],
+        "log_interval": 1,
+        "total_timesteps": 800,
+    }
+    endless_env = ("Pendulum-v1", 3)
 
 
 def erl(**changes: Any) -> ERLWorkflow:
@@ -125,7 +140,7 @@ def test_every_combination_builds_and_steps(optimizer: str, learner: str) -> Non
             assert (after.shape, after.dtype) == (before.shape, before.dtype)
         assert metrics.critic_loss.shape == ()
         return
-    metrics, state = execution.iterate_program(workflow, workflow.init(0), 3)
+    metrics, state = programs.iterate_program(workflow, workflow.init(0), 3)
     assert metrics.updates[:3].tolist() == [0.0, 2.0 * PER_GENERATION, 2.0 * PER_GENERATION]
     assert int(state.timesteps) == 3 * PER_GENERATION
     assert_identical(individuals(workflow, state, slice(3, 4)), policies_of(state))
@@ -142,21 +157,11 @@ def test_evaluation_is_of_the_population_and_of_the_learners() -> None:
     np.testing.assert_allclose(metrics.rl_episode_return, metrics.episode_return, rtol=1e-6)
 
 
-def test_stopped_and_resumed_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Path) -> None:
     workflow = erl(total_timesteps=6 * PER_GENERATION, checkpoint_interval=2, eval_interval=3)
-    whole = workflow.learn(workflow.init(3), checkpointer=RunCheckpointer(tmp_path / "whole"))
+    whole = workflow.learn(workflow.init(3), checkpointer=RunCheckpointer(tmp_path))
     assert int(whole.iterations) == 6
-    calls = iter(range(100))
-    with monkeypatch.context() as context:
-        context.setattr(learning, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
-        checkpointer = RunCheckpointer(tmp_path / "stopped")
-        workflow.learn(workflow.init(3), checkpointer=checkpointer, should_stop=lambda: next(calls) >= 3)
-    checkpointer = RunCheckpointer(tmp_path / "stopped")
-    state, progress = restore(workflow, checkpointer, 3, "latest")
-    assert 0 < progress["iterations"] < 6
-    resumed = workflow.learn(state, checkpointer=checkpointer, progress=progress)
-    assert_identical(resumed, whole)
-    best, _ = restore(workflow, RunCheckpointer(tmp_path / "whole"), 3, "best", workflow.evaluation_entries)
+    best, _ = restore(workflow, RunCheckpointer(tmp_path), 3, "best", workflow.evaluation_entries)
     assert set(best) == set(workflow.evaluation_entries)
 
 

@@ -11,8 +11,21 @@ import pytest
 from evorl.algorithms.impala import IMPALAWorkflow
 from evorl.ops.optimization import Optimizer
 from evorl.ops.returns import gae
-from tests.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
-from tests.small_workflows import small
+from evorl.ops.schedules import Schedule
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
+from tests.support.small_workflows import PPO_CONFIG, small
+
+
+class TestContract(WorkflowContract):
+    workflow = IMPALAWorkflow
+    SMALL = PPO_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = IMPALAWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
@@ -24,8 +37,8 @@ def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
         rollout_length=16,
         num_epochs=2,
         num_minibatches=4,
-        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
-        total_timesteps=1024 * 450,
+        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
+        total_timesteps=1024 * 270,
     )
 
 
@@ -36,7 +49,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, memory={"type": "gru", "size": 32})
+        return _train(continuous, recurrent={"type": "gru", "size": 32})
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:

@@ -9,11 +9,26 @@ from evorl.algorithms.map_elites import MAPElitesWorkflow
 from evorl.ec.archives import Archive, CentroidArchive, GridArchive
 from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.envs.wrappers import VmapWrapper
-from evorl.workflows import execution
-from tests.line_walk import NUM_STEPS, LineWalk
+from evorl.execution import programs
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.line_walk import NUM_STEPS, LineWalk
+from tests.support.small_workflows import QUALITY_DIVERSITY_CONFIG
 
 FARTHEST = 3.0
 BOX = {"low": (-FARTHEST,), "high": (FARTHEST,)}
+
+
+class TestContract(WorkflowContract):
+    workflow = MAPElitesWorkflow
+    SMALL = {**QUALITY_DIVERSITY_CONFIG, "agent": {"network": {"torso": [8]}}}
+    endless_env = ("Pendulum-v1", 3)
+
+
+class TestAgent(AgentContract):
+    workflow = MAPElitesWorkflow
+    settings = TestContract.SMALL["agent"]
+    explores = False
 
 
 @pytest.mark.parametrize(
@@ -33,7 +48,7 @@ def test_the_best_walk_to_every_place_is_found(archive: Archive) -> None:
         pop_size=32,
         variation=IsoLineVariation(iso_sigma=0.1, line_sigma=0.3),
     )
-    _, state = execution.iterate_program(workflow, workflow.init(0), 150)
+    _, state = programs.iterate_program(workflow, workflow.init(0), 150)
     elites = state.archive_state
     assert np.asarray(elites.is_filled).all()
     place, fitness = np.asarray(elites.descriptors)[:, 0], np.asarray(elites.fitness)

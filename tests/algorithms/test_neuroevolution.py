@@ -9,12 +9,16 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
-from evorl.cli import config_folder
+from evorl.cli.main import config_folder
+from evorl.config.nodes import fields_from_config, plain
 from evorl.envs import AutoresetMode
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
-from evorl.workflows.building import fields_from_config, plain
-from tests.probe_envs import make_probe
+from evorl.workflows.evolution import EvolutionWorkflow
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.probe_envs import make_probe
+from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, RUN_CONFIG
 
 CONFIGS = {path.stem: plain(OmegaConf.load(path)) for path in sorted((config_folder() / "agent/ec").glob("*.yaml"))}
 NAMES = [name for name, config in CONFIGS.items() if str(config["workflow"]).endswith(".NeuroevolutionWorkflow")]
@@ -22,11 +26,30 @@ GENERATIONS = 100
 OBS = jnp.array([[-1.0], [1.0]])  # all that the probe shows
 
 
+class TestContract(WorkflowContract):
+    workflow = NeuroevolutionWorkflow
+    as_for_users = True
+    SMALL = {
+        **RUN_CONFIG,
+        "agent": {"network": {"torso": [8]}},
+        "optimizer": {"name": "openes", "pop_size": POP_SIZE},
+        "total_timesteps": POP_SIZE * EPISODE_STEPS * 20,
+    }
+    endless_env = ("Pendulum-v1", 3)
+
+
+class TestAgent(AgentContract):
+    workflow = NeuroevolutionWorkflow
+    settings = TestContract.SMALL["agent"]
+    explores = False
+
+
 def _evolved_actions(name: str, continuous: bool) -> tuple[np.ndarray, np.ndarray]:
     """What the policy does in the end, and what is best."""
-    optimizer = fields_from_config(NeuroevolutionWorkflow, {"optimizer": CONFIGS[name]["optimizer"]}, "")["optimizer"]
+    settings = {key: value for key, value in CONFIGS[name].items() if key == "optimizer"}
+    optimizer = fields_from_config(NeuroevolutionWorkflow, settings, "").get("optimizer", EvolutionWorkflow.optimizer)
     env = make_probe("observation_dependent_action", 1, AutoresetMode.DISABLED, continuous)
-    agent = NeuroevolutionWorkflow.make_agent({"network": {"torso": [4]}}, env)
+    agent = NeuroevolutionWorkflow.make_agent({"network": {"torso": [4], "orthogonal": True}}, env)
     workflow = NeuroevolutionWorkflow(
         env=env, eval_env=env, agent=agent, optimizer=optimizer, episodes_per_individual=4, common_random_numbers=True
     )

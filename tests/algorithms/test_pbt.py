@@ -13,16 +13,33 @@ import numpy as np
 import pytest
 
 from evorl.algorithms.pbt import PBTWorkflow
-from evorl.ops.collectives import MEMBER_AXIS
+from evorl.execution import programs
 from evorl.recorders import ChartRecorder
 from evorl.types import State
-from evorl.workflows import Execution, Workflow, execution
-from tests.small_workflows import arrays, assert_close, assert_identical, inner_config, small
+from evorl.workflows.workflow import Workflow
+from tests.conformance.workflow import WorkflowContract
+from tests.support.small_workflows import RUN_CONFIG, arrays, assert_close, assert_identical, inner_config, small
 
 SEED = 3
 STEPS = 4 * 64 * 2  # environment steps of a generation
 FIXED = {"exploit": False, "score": "evaluation"}
 CSO = {"explore": "cso"}
+
+
+class TestContract(WorkflowContract):
+    workflow = PBTWorkflow
+    SMALL = {
+        **RUN_CONFIG,
+        "inner": inner_config("ppo"),
+        "search_space": {
+            "gae_lambda": {"low": 0.8, "high": 1.0},
+            "optimizer": {"learning_rate": {"low": 1e-3, "high": 1e-2, "scale": "log"}},
+            "agent.clip_epsilon": {"low": 0.1, "high": 0.4, "scale": "log"},
+        },
+        "num_members": 4,
+        "generation_interval": 64 * 2,
+        "total_timesteps": 4 * 64 * 2 * 20,
+    }
 
 
 def pbt(**changes: Any) -> PBTWorkflow:
@@ -35,13 +52,14 @@ def pbt(**changes: Any) -> PBTWorkflow:
 def trained(num_generations: int, **changes: Any) -> tuple[PBTWorkflow, dict[str, np.ndarray], State]:
     """The workflow, its metrics ``[G]``, and its state after so many generations."""
     workflow = pbt(**changes)
-    metrics, state = execution.iterate_program(workflow, workflow.init(SEED), num_generations)
+    metrics, state = programs.iterate_program(workflow, workflow.init(SEED), num_generations)
     metrics.pop("episodes")
     return workflow, {name: np.asarray(x)[:num_generations] for name, x in metrics.items()}, state
 
 
-def of_member(state: State, i: int) -> State:
-    counter = jax.tree.map(jnp.copy, state.member_iterations)
+def of_member(workflow: PBTWorkflow, state: State, i: int) -> State:
+    """Its state, which counts the iterations of its own."""
+    counter = state.iterations.times(workflow.iterations_per_generation)
     return State({**jax.tree.map(lambda x: x[i], state.members), "iterations": counter})
 
 
@@ -55,12 +73,12 @@ def key_words(state: State) -> np.ndarray:
 def test_members_are_the_inner_workflow_alone() -> None:
     workflow, _, state = trained(2, **FIXED)
     first = workflow.init(SEED)
-    assert int(state.member_iterations) == 2 * workflow.iterations_per_generation == 4
     for i in (0, 3):
         alone: Workflow = workflow.member(first.hyper_parameters[i])
         assert alone.total_timesteps == workflow.total_timesteps / 4
-        _, its_state = execution.iterate_program(alone, of_member(first, i), 4)
-        assert_close(of_member(state, i), its_state, 1e-5)
+        _, its_state = programs.iterate_program(alone, of_member(workflow, first, i), 4)
+        assert int(its_state.iterations) == 4
+        assert_close(of_member(workflow, state, i), its_state, 1e-5)
         assert_identical(state.members.key[i], its_state.key)
 
 
@@ -75,7 +93,7 @@ def test_members_are_scored_by_evaluations_of_their_own() -> None:
     workflow, _, state = trained(2, **FIXED)
     for i in (0, 3):
         alone = workflow.member(state.hyper_parameters[i])
-        score = alone.evaluate(of_member(state, i)).episode_return
+        score = alone.evaluate(of_member(workflow, state, i)).episode_return
         assert_close(state.history.scores[1, i], score, 1e-4)
         assert_close(state.scores[i], score, 1e-4)
 
@@ -96,7 +114,7 @@ def test_hyper_parameters_do_their_work() -> None:
     other = workflow.init(SEED)
     rate = workflow.search_space.paths.index("optimizer.learning_rate")
     other.hyper_parameters = other.hyper_parameters.at[1, rate].mul(0.1)
-    _, other = execution.iterate_program(workflow, other, 2)
+    _, other = programs.iterate_program(workflow, other, 2)
     for i in range(4):
         difference = jax.tree.map(
             lambda a, b, i=i: np.abs(a[i] - b[i]).max(),
@@ -138,7 +156,7 @@ def test_clones_go_different_ways() -> None:
     parent = int(state.history.parents[0, clone])
     assert_identical(*(jax.tree.map(lambda x, i=i: x[i], state.members.env_state.obs) for i in (clone, parent)))
     its_own = jax.tree.map(lambda x: x.copy(), state)  # programs take the memory of the states they are given
-    _, after = execution.iterate_program(workflow, its_own, 1)
+    _, after = programs.iterate_program(workflow, its_own, 1)
     assert not np.array_equal(after.members.env_state.obs[clone], after.members.env_state.obs[parent])
 
 
@@ -147,7 +165,7 @@ def test_a_diverged_member_is_replaced_and_stops_nothing() -> None:
     state = workflow.init(SEED)
     broken = jax.tree.map(lambda x: x.at[2].set(jnp.nan), state.members.agent_state.params)
     state.members = state.members | {"agent_state": state.members.agent_state.replace(params=broken)}
-    metrics, state = execution.iterate_program(workflow, state, 1)
+    metrics, state = programs.iterate_program(workflow, state, 1)
     assert metrics.diverged_members[0] == 1
     assert all(np.isfinite(x).all() for x in arrays(metrics).values() if x.dtype == np.float32 and x.ndim == 1)
     assert state.history.scores[0, 2] == -np.inf
@@ -158,7 +176,7 @@ def test_a_diverged_member_is_replaced_and_stops_nothing() -> None:
 def test_evaluation_is_that_of_the_best_member() -> None:
     workflow, metrics, state = trained(1)
     best = int(jnp.argmax(state.history.scores[0]))
-    its_state = of_member(state, best) | {"eval_key": state.eval_key}
+    its_state = of_member(workflow, state, best) | {"eval_key": state.eval_key}
     alone = workflow.member(state.hyper_parameters[best])
     assert_close(workflow.evaluate(state), alone.evaluate(its_state), 1e-6)
     for path, value in workflow.search_space.named(state.history.hyper_parameters[0, best]).items():
@@ -167,31 +185,15 @@ def test_evaluation_is_that_of_the_best_member() -> None:
     assert metrics["score_mean"][0] == pytest.approx(float(state.history.scores[0].mean()))
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_devices_do_not_show(num_devices: int) -> None:
-    workflow, _, state = trained(2)
-    wider = pbt(devices=num_devices)
-    assert wider.execution == Execution(axis=MEMBER_AXIS, num_devices=num_devices)
-    metrics, its_state = execution.iterate_program(wider, wider.init(SEED), 2)
-    assert len(its_state.members.key.sharding.device_set) == num_devices
-    assert_close(its_state, state, 1e-4)
-    assert_close(wider.evaluate(its_state), workflow.evaluate(state), 1e-4)
-    assert float(metrics.replaced_members[:2].sum()) > 0
-
-
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_seeds_side_by_side(num_devices: int) -> None:
     together = pbt(num_seeds=2, devices=num_devices)
-    assert together.execution.axis == (execution.SEED_AXIS if num_devices > 1 else None)
-    _, states = execution.iterate_program(together, together.init(SEED - 1), 2)
+    assert together.execution.axis == (programs.SEED_AXIS if num_devices > 1 else None)
+    _, states = programs.iterate_program(together, together.init(SEED - 1), 2)
     _, _, state = trained(2)
-    own = State({name: entry for name, entry in states.items() if name not in execution.SHARED_ENTRIES})
-    assert_close(
-        jax.tree.map(lambda x: x[1], own),
-        State({name: entry for name, entry in state.items() if name not in execution.SHARED_ENTRIES}),
-        1e-4,
-    )
-    assert list(together.charts(states)) == ["schedule_seed_0", "schedule_seed_1"]
+    del states["iterations"]  # which all seeds share
+    assert_close(jax.tree.map(lambda x: x[1], states), {k: x for k, x in state.items() if k != "iterations"}, 1e-4)
+    assert list(together.charts(states | {"iterations": state.iterations})) == ["schedule_seed_0", "schedule_seed_1"]
 
 
 def test_the_winning_schedule_is_written(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def sharing(num_devices: int) -> State:
     space = {"tau": {"low": 0.01, "high": 0.1, "scale": "log"}}
     shared = {"shared_replay": True, "generation_interval": 32, "history_length": 4}
     workflow = pbt(inner=inner, search_space=space, devices=num_devices, **shared)
-    _, state = execution.iterate_program(workflow, workflow.init(SEED), 2)
+    _, state = programs.iterate_program(workflow, workflow.init(SEED), 2)
     return state
 
 
@@ -288,8 +290,8 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"num_members": 1}, "num_members=1 is no population"),
         ({"truncation": 0.6}, r"truncation must be a number in \(0, 0.5\], got 0.6"),
         ({"explore": "cs"}, "explore is one of cso, perturb; got 'cs'. Did you mean 'cso'?"),
-        ({"num_membres": 4}, "Unknown config key 'num_membres': did you mean 'num_members'?"),
-        ({"discount": 0.9}, "Unknown config key 'discount'"),
+        ({"num_membres": 4}, "here is no config key 'num_membres'. Did you mean 'num_members'?"),
+        ({"discount": 0.9}, "here is no config key 'discount'"),
         ({"inner": "ppo"}, "inner must be a mapping from settings to values, got 'ppo'"),
         ({"inner": None}, "inner.workflow is missing: name the class"),
         ({"inner": {"workflow": "evorl.nothing"}}, "inner.workflow='evorl.nothing' names no class"),

@@ -13,13 +13,32 @@ from evorl.algorithms.td3 import TD3Workflow
 from evorl.ec.archives import GridArchive
 from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.envs.wrappers import VmapWrapper
+from evorl.execution import programs
 from evorl.ops.optimization import Optimizer
-from evorl.workflows import execution
-from tests.compilation import compiled_to_run_long
-from tests.line_walk import NUM_STEPS, LineWalk
-from tests.small_workflows import EPISODE_STEPS, arrays, assert_identical, small
+from tests.conformance.workflow import WorkflowContract
+from tests.support.compilation import compiled_to_run_long
+from tests.support.line_walk import NUM_STEPS, LineWalk
+from tests.support.small_workflows import EPISODE_STEPS, QUALITY_DIVERSITY_CONFIG, arrays, assert_identical, small
 
 SEED = 1
+
+
+class TestContract(WorkflowContract):
+    workflow = PGAMEWorkflow
+    SMALL = {
+        **QUALITY_DIVERSITY_CONFIG,
+        "gradient_share": 0.5,
+        "policy_updates": 3,
+        "policy_batch_size": 16,
+        "learner": {
+            "workflow": "evorl.algorithms.td3.TD3Workflow",
+            "agent": {"network": {"torso": [8]}},
+            "updates_per_iteration": 4,
+            "batch_size": 16,
+            "replay_capacity": 256,
+        },
+    }
+    endless_env = ("Pendulum-v1", 3)
 
 
 def pga_me(**changes: Any) -> PGAMEWorkflow:
@@ -29,14 +48,7 @@ def pga_me(**changes: Any) -> PGAMEWorkflow:
 
 
 def _with_learner(**changes: Any) -> dict[str, Any]:
-    part = {
-        "workflow": "evorl.algorithms.td3.TD3Workflow",
-        "agent": {"network": {"torso": [8]}},
-        "updates_per_iteration": 4,
-        "batch_size": 16,
-        "replay_capacity": 256,
-    }
-    return {"learner": {**part, **changes}}
+    return {"learner": {**TestContract.SMALL["learner"], **changes}}
 
 
 def test_every_transition_of_a_generation_is_stored() -> None:
@@ -99,7 +111,7 @@ def test_its_first_generation_are_fresh_policies_in_the_archive() -> None:
     first = workflow.init(SEED)
     outcomes, _ = workflow.collect(first)
     archive_state = workflow.archive.add(
-        first.archive_state, first.population, outcomes.returns.mean(axis=1), workflow.described(outcomes)
+        first.archive_state, first.population, outcomes.returns.mean(axis=1), workflow.descriptor_values(outcomes)
     )
     np.testing.assert_array_equal(state.archive_state.is_filled, archive_state.is_filled)
 
@@ -131,7 +143,7 @@ def test_walks_are_found_by_gradients_too() -> None:
         policy_updates=10,
         policy_batch_size=32,
     )
-    _, state = execution.iterate_program(workflow, workflow.init(0), 100)
+    _, state = programs.iterate_program(workflow, workflow.init(0), 100)
     elites = state.archive_state
     assert np.asarray(elites.is_filled).all()
     place, fitness = np.asarray(elites.descriptors)[:, 0], np.asarray(elites.fitness)
@@ -154,7 +166,7 @@ def test_walks_are_found_by_gradients_too() -> None:
         ),
         (_with_learner(num_envs=2), "Set learner.num_envs=1"),
         (_with_learner(updates_per_iteration=0.5), r"updates_per_iteration=0\.5: a generation has a whole number"),
-        (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "Unknown config key|off-policy workflow"),
+        (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "here is no config key|off-policy workflow"),
         (_with_learner(workflow="evorl.algorithms.td3.Nothing"), "learner.workflow='evorl.algorithms.td3.Nothing'"),
         (_with_learner(env={"name": "Pendulum-v1"}), "learner.env is that of the whole run"),
         (_with_learner(batch_sise=3), "batch_size"),
@@ -168,5 +180,5 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], said: str) -> None
 
 def test_a_run_is_the_same_twice() -> None:
     workflow = pga_me()
-    states = [execution.iterate_program(workflow, workflow.init(SEED), 2)[1] for _ in range(2)]
+    states = [programs.iterate_program(workflow, workflow.init(SEED), 2)[1] for _ in range(2)]
     assert_identical(*states)

@@ -9,8 +9,25 @@ import numpy as np
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.ops.optimization import Optimizer
-from tests.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
-from tests.small_workflows import small
+from evorl.ops.schedules import Schedule
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
+from tests.support.small_workflows import PPO_CONFIG, small
+
+
+class TestContract(WorkflowContract):
+    workflow = PPOWorkflow
+    as_for_users = True
+    SMALL = PPO_CONFIG
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestAgent(AgentContract):
+    workflow = PPOWorkflow
+    settings = TestContract.SMALL["agent"]
+    env_name = "CartPole-v1"
 
 
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
@@ -22,8 +39,8 @@ def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,
-        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
-        total_timesteps=1024 * 375,
+        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
+        total_timesteps=1024 * 280,
     )
 
 
@@ -34,17 +51,17 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, memory={"type": "gru", "size": 32})
+        return _train(continuous, recurrent={"type": "gru", "size": 32})
 
 
 def _with_options(**changes: Any) -> PPOWorkflow:
     """A small workflow with every option in use."""
-    options = {"normalize_obs": True, "value_clip_epsilon": 0.2, "final_clip_epsilon": 0.1}
+    options = {"normalize_obs": True, "value_clip_epsilon": 0.2, "clip_epsilon": {"start": 0.2, "end": 0.1}}
     return small(
         "ppo",
         "Pendulum-v1",
         target_kl=1e9,
-        optimizer={"final_learning_rate": 1e-4, "max_grad_norm": 1.0, "weight_decay": 0.01},
+        optimizer={"learning_rate": {"start": 3e-4, "end": 1e-4}, "max_grad_norm": 1.0, "weight_decay": 0.01},
         agent={"network": {"torso": [8], "layer_norm": True}, **options},
         **changes,
     )
@@ -99,7 +116,7 @@ def test_the_loss_has_the_value_networks_squared_parameters() -> None:
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state
-    batch = agent.with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
+    batch = agent.batch_with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
     with_it, _ = agent.loss(agent_state.params, agent_state, batch, 0.0)
     without, _ = agent.replace(value_l2=None).loss(agent_state.params, agent_state, batch, 0.0)
     squares = sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(agent_state.params.value))

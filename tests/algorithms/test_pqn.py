@@ -12,13 +12,28 @@ import pytest
 from evorl.algorithms.pqn import PQNAgent, PQNWorkflow
 from evorl.envs import create_env
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
-from tests.small_workflows import small
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.support.small_workflows import PPO_CONFIG, small
 
 DISCOUNT = 0.9
+
+
+class TestContract(WorkflowContract):
+    workflow = PQNWorkflow
+    SMALL = PPO_CONFIG
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestAgent(AgentContract):
+    workflow = PQNWorkflow
+    settings = TestContract.SMALL["agent"]
+    env_name = "CartPole-v1"
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +46,8 @@ def trained() -> tuple:
         rollout_length=16,
         num_epochs=2,
         num_minibatches=4,
-        optimizer=Optimizer("radam", learning_rate=3e-3, final_learning_rate=0.0, max_grad_norm=10.0),
-        total_timesteps=1024 * 450,
+        optimizer=Optimizer("radam", learning_rate=Schedule(3e-3, 0.0), max_grad_norm=10.0),
+        total_timesteps=1024 * 270,
     )
 
 
@@ -51,7 +66,7 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 def _agent(**settings: Any) -> tuple[PQNAgent, Any]:
     env = create_env("CartPole-v1", parallel=2)
-    agent = agent_from_config(PQNAgent, {"network": {"torso": [8], "layer_norm": True}, **settings}, env)
+    agent = PQNAgent.from_config({"network": {"torso": [8], "layer_norm": True}, **settings}, env)
     return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
 
 
@@ -78,7 +93,7 @@ def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
     """A termination, a time limit, an open end: the recursion of the paper, with the true successor's values."""
     agent, state = _agent()
     trajectory = _trajectory([0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0])
-    targets = agent.with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets
+    targets = agent.batch_with_targets(state, trajectory, DISCOUNT, q_lambda).extras.targets
     next_values = np.asarray(agent.q_values(state, state.params, trajectory.next_obs)).max(axis=-1)[:, 0]
     rewards = np.asarray(trajectory.rewards)[:, 0]
     expected = np.zeros(7)
@@ -95,7 +110,7 @@ def test_targets_are_those_of_a_loop(q_lambda: float) -> None:
 
 def test_the_loss_is_half_the_squared_error_of_the_actions_taken() -> None:
     agent, state = _agent()
-    batch = agent.with_targets(state, _trajectory([0, 1, 0], [0, 0, 0]), DISCOUNT, 0.5).flatten()
+    batch = agent.batch_with_targets(state, _trajectory([0, 1, 0], [0, 0, 0]), DISCOUNT, 0.5).flatten()
     loss, losses = agent.loss(state.params, state, batch)
     q_values = np.asarray(agent.q_values(state, state.params, batch.obs))
     errors = [q_values[i, int(batch.actions[i])] - float(batch.extras.targets[i]) for i in range(3)]
@@ -115,7 +130,7 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
     [
         ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
         ({"q_lambda": 1.5}, r"q_lambda must be a number in \[0, 1\], got 1.5"),
-        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*SAC and PPO act in Boxes too"),
+        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*In it act: A2C, CrossQ"),
     ],
 )
 def test_impossible_options_are_refused(changes: dict, said: str) -> None:

@@ -12,17 +12,42 @@ import pytest
 from evorl.algorithms.r2d2 import R2D2Agent, R2D2Workflow
 from evorl.envs import create_env
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.ops.sum_tree import get_weights
 from evorl.ops.value_rescaling import undo_rescale
 from evorl.rollout import rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import RecurrentActorCriticProbes, every_probe, train_on_every_probe
-from tests.probe_envs import TIME_LIMIT
-from tests.small_workflows import NUM_ENVS, assert_identical, small
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import RecurrentActorCriticProbes, every_probe, train_on_every_probe
+from tests.support.probe_envs import TIME_LIMIT
+from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_identical, small
 
-NETWORK = {"torso": [32], "memory": {"type": "gru", "size": 32}, "heads": {"dueling": True}}
+NETWORK = {"torso": [32], "orthogonal": True, "recurrent": {"type": "gru", "size": 32}, "heads": {"dueling": True}}
+
+
+class TestContract(WorkflowContract):
+    workflow = R2D2Workflow
+    SMALL = {
+        **SAC_CONFIG,
+        "agent": {"network": {"torso": [8], "recurrent": {"type": "gru", "size": 8}, "heads": {"dueling": False}}},
+        "n_step": 1,
+        "prioritized": False,
+        "rollout_length": 2,
+        "burn_in": 2,
+        "sequence_length": 4,
+        "sequence_period": 2,
+        "total_timesteps": 16 * 20,
+    }
+    env = "CartPole-v1"
+    endless_env = ("MountainCar-v0", 100)
+
+
+class TestAgent(AgentContract):
+    workflow = R2D2Workflow
+    settings = TestContract.SMALL["agent"]
+    env_name = "CartPole-v1"
 
 
 class TestProbes(RecurrentActorCriticProbes):
@@ -49,8 +74,8 @@ class TestProbes(RecurrentActorCriticProbes):
             replay_capacity=16_000,
             tau=0.05,
             target_update_interval=1,
-            optimizer=Optimizer(learning_rate=3e-3, final_learning_rate=0.0),
-            total_timesteps=64 * 900,
+            optimizer=Optimizer(learning_rate=Schedule(3e-3, 0.0)),
+            total_timesteps=64 * 540,
         )
 
     @pytest.fixture(scope="class")
@@ -62,7 +87,9 @@ class TestProbes(RecurrentActorCriticProbes):
 
         def play(key: jax.Array) -> tuple[SampleBatch, jax.Array]:
             trajectory, _ = rollout(env.step, agent.evaluate_actions, env.reset(key), state, key, 3 * TIME_LIMIT)
-            values, _ = agent.q_values(state, state.params.online, trajectory.obs, trajectory.extras.memory)
+            values, _ = agent.q_values_and_state(
+                state, state.params.online, trajectory.obs, trajectory.extras.recurrent_state
+            )
             return trajectory, undo_rescale(values.max(axis=-1), agent.rescaling_epsilon)
 
         return False, *jax.jit(play)(jax.random.key(1))
@@ -72,9 +99,9 @@ T, N, BURN_IN, DISCOUNT, STEPS = 9, 5, 3, 0.9, 2
 
 
 def _agent(**settings: Any) -> tuple[R2D2Agent, Any]:
-    """An agent whose slow network differs from the other."""
+    """An agent whose target network differs from the online one."""
     env = create_env("CartPole-v1", parallel=2)
-    agent = agent_from_config(R2D2Agent, {"network": {"torso": [8], "memory": "gru"}, **settings}, env)
+    agent = R2D2Agent.from_config({"network": {"torso": [8], "recurrent": "gru"}, **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
     return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
@@ -84,7 +111,7 @@ def _batch(agent: R2D2Agent) -> SampleBatch:
     """Sequences ``[N, T]`` with random ends, of which half are terminations."""
     keys = jax.random.split(jax.random.key(2), 6)
     dones = jax.random.bernoulli(keys[3], 0.25, (N, T))
-    memory = jax.tree.map(lambda x: jax.random.normal(keys[5], x.shape), agent.network.initial_state((N,)))
+    recurrent_state = jax.tree.map(lambda x: jax.random.normal(keys[5], x.shape), agent.network.initial_state((N,)))
     return SampleBatch(
         obs=jax.random.normal(keys[0], (N, T, 4)),
         actions=jnp.arange(N * T).reshape(N, T) % 2,
@@ -94,7 +121,7 @@ def _batch(agent: R2D2Agent) -> SampleBatch:
         extras=PyTreeDict(
             termination=dones & jax.random.bernoulli(keys[4], 0.5, (N, T)),
             starts=jnp.concatenate([jnp.zeros((N, 1), bool), dones[:, :-1]], axis=1),
-            memory=memory,
+            recurrent_state=recurrent_state,
             weights=jnp.linspace(0.5, 1.0, N),
         ),
     )
@@ -112,15 +139,20 @@ def _expected_errors(agent: R2D2Agent, state: Any, batch: SampleBatch, double: b
 
     errors = np.zeros((N, T))
     nothing = agent.network.initial_state()
-    ask = jax.jit(lambda name_params, obs, memory: agent.q_values(state, name_params, obs, memory))
+    ask = jax.jit(
+        lambda name_params, obs, recurrent_state: agent.q_values_and_state(state, name_params, obs, recurrent_state)
+    )
     for i in range(N):
         values, next_values = {}, {}
         for name in ("online", "target"):
-            params, memory = state.params[name], jax.tree.map(lambda x, i=i: x[i], batch.extras.memory)
+            params, recurrent_state = (
+                state.params[name],
+                jax.tree.map(lambda x, i=i: x[i], batch.extras.recurrent_state),
+            )
             for t in range(T):
-                memory = nothing if batch.extras.starts[i, t] else memory
-                values[name, t], memory = ask(params, batch.obs[i, t], memory)
-                next_values[name, t], _ = ask(params, batch.next_obs[i, t], memory)
+                recurrent_state = nothing if batch.extras.starts[i, t] else recurrent_state
+                values[name, t], recurrent_state = ask(params, batch.obs[i, t], recurrent_state)
+                next_values[name, t], _ = ask(params, batch.next_obs[i, t], recurrent_state)
         for t in range(BURN_IN, T):
             target, k = 0.0, t
             while True:
@@ -178,7 +210,7 @@ def test_stored_is_what_was_remembered_before_each_step() -> None:
     _, after = workflow.agent.q_values_along(
         agent_state, agent_state.params.online, stored.obs[:num_rows], nothing, starts
     )
-    for before, later in zip(jax.tree.leaves(stored.extras.memory), jax.tree.leaves(after), strict=True):
+    for before, later in zip(jax.tree.leaves(stored.extras.recurrent_state), jax.tree.leaves(after), strict=True):
         expected = jnp.where(starts[1:, :, None], 0.0, later[:-1])
         np.testing.assert_allclose(before[1:num_rows], expected, rtol=1e-4, atol=1e-5)
 
@@ -220,9 +252,13 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
     ("env", "changes", "said"),
     [
         ("Pendulum-v1", {}, "R2D2 acts in Discrete spaces"),
-        ("CartPole-v1", {"agent": {"network": {"memory": None}}}, "memory is null: choose gru, lstm or dilated_lstm"),
-        ("CartPole-v1", {"agent": {"network": {"memory": "gri"}}}, "Did you mean 'gru'"),
-        ("CartPole-v1", {"agent": {"network": {"heads": {"duelling": True}}}}, "did you mean 'dueling'"),
+        (
+            "CartPole-v1",
+            {"agent": {"network": {"recurrent": None}}},
+            "which is null: choose gru, lstm or dilated_lstm",
+        ),
+        ("CartPole-v1", {"agent": {"network": {"recurrent": "gri"}}}, "Did you mean 'gru'"),
+        ("CartPole-v1", {"agent": {"network": {"heads": {"duelling": True}}}}, "Did you mean 'dueling'"),
         ("CartPole-v1", {"burn_in": 12}, "sequences of 16 steps that start every 2 steps do not fit into the 16 steps"),
         ("CartPole-v1", {"sequence_length": 0}, "sequence_length must be a positive whole number"),
         ("CartPole-v1", {"agent": {"priority_mix": 1.5}}, "priority_mix must be a number in"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evorl.algorithms.random_agent import RandomAgentWorkflow
-from tests.small_workflows import EPISODE_STEPS
+from tests.support.small_workflows import EPISODE_STEPS
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])

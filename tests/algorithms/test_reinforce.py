@@ -11,10 +11,12 @@ import pytest
 
 from evorl.algorithms.reinforce import ReinforceAgent, ReinforceWorkflow
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import (
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import (
     ACTION_NAMES,
     KINDS,
     ActorCriticProbes,
@@ -23,18 +25,28 @@ from tests.every_probe import (
     every_probe,
     train_on_every_probe,
 )
-from tests.small_workflows import small
+from tests.support.small_workflows import ONE_STEP_CONFIG, small
 
 TRAINING = {
     "num_envs": 32,
     "rollout_length": 16,
-    "optimizer": Optimizer(learning_rate=5e-3, final_learning_rate=0.0),
+    "optimizer": Optimizer(learning_rate=Schedule(5e-3, 0.0)),
 }
+
+
+class TestContract(WorkflowContract):
+    workflow = ReinforceWorkflow
+    SMALL = ONE_STEP_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = ReinforceWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
     settings = {"network": {"torso": [64, 64], **network}, "value_coefficient": 1.0}
-    return train_on_every_probe(ReinforceWorkflow, settings, continuous, total_timesteps=512 * 4000, **TRAINING)
+    return train_on_every_probe(ReinforceWorkflow, settings, continuous, total_timesteps=512 * 2400, **TRAINING)
 
 
 class TestProbes(ActorCriticProbes):
@@ -44,7 +56,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, memory={"type": "dilated_lstm", "size": 32, "num_cores": 2})
+        return _train(continuous, recurrent={"type": "dilated_lstm", "size": 32, "num_cores": 2})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,8 +68,8 @@ def test_actions_are_found_without_a_baseline(kind: str) -> None:
         KINDS[kind],
         num_envs=64,
         rollout_length=16,
-        optimizer=Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5),
-        total_timesteps=1024 * 2500,
+        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
+        total_timesteps=1024 * 2000,
     )
     assert set(agent_state.params) == {"policy"}
     for name in ACTION_NAMES:
@@ -65,7 +77,7 @@ def test_actions_are_found_without_a_baseline(kind: str) -> None:
 
 
 def _agent(**settings: object) -> ReinforceAgent:
-    return agent_from_config(ReinforceAgent, {"network": {"torso": [4]}, **settings}, every_probe(False, 1))
+    return ReinforceAgent.from_config({"network": {"torso": [4]}, **settings}, every_probe(False, 1))
 
 
 def test_returns_are_those_of_ended_episodes() -> None:
@@ -85,16 +97,17 @@ def test_returns_are_those_of_ended_episodes() -> None:
         next_obs=next_obs,
         dones=column(0, 1, 0, 1, 0, 0),
         extras=PyTreeDict(
-            env_extras=PyTreeDict(termination=column(0, 1, 0, 0, 0, 0)), policy_extras=PyTreeDict(raw_action=obs)
+            env_extras=PyTreeDict(termination=column(0, 1, 0, 0, 0, 0)),
+            policy_extras=PyTreeDict(raw_action=obs, log_prob=column(0, 0, 0, 0, 0, 0)),
         ),
     )
-    remembered = agent.with_returns(state, trajectory, 0.5).extras.policy_extras
+    batch = agent.batch_with_returns(state, trajectory, 0.5)
     after = float(agent.values(state, state.params, next_obs)[3, 0])
     cut = 4 + 0.5 * after
-    np.testing.assert_allclose(remembered.targets[:4, 0], [2, 2, 3 + 0.5 * cut, cut], rtol=1e-5)
-    np.testing.assert_allclose(remembered.weights[:, 0], [1.5, 1.5, 1.5, 1.5, 0, 0])
+    np.testing.assert_allclose(batch.targets[:4, 0], [2, 2, 3 + 0.5 * cut, cut], rtol=1e-5)
+    np.testing.assert_allclose(batch.weights[:, 0], [1.5, 1.5, 1.5, 1.5, 0, 0])
     values = agent.values(state, state.params, obs)
-    np.testing.assert_allclose(remembered.advantages, remembered.targets - values, rtol=1e-5)
+    np.testing.assert_allclose(batch.advantages, batch.targets - values, rtol=1e-5)
 
 
 def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
@@ -105,8 +118,8 @@ def test_a_trajectory_without_an_end_changes_nothing_but_the_entropy() -> None:
     jax.tree.map(np.testing.assert_array_equal, after.agent_state.params, state.agent_state.params)
     _, later = workflow.step(after)
     assert not np.array_equal(
-        later.agent_state.params.policy["params"]["head"]["kernel"],
-        after.agent_state.params.policy["params"]["head"]["kernel"],
+        later.agent_state.params.policy["head"]["kernel"],
+        after.agent_state.params.policy["head"]["kernel"],
     )
 
 

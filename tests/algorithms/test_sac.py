@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from evorl.algorithms.sac import SACWorkflow
-from tests.compilation import compiled_to_run_long
-from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.compilation import compiled_to_run_long
+from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.support.small_workflows import SAC_CONFIG
+
+
+class TestContract(WorkflowContract):
+    workflow = SACWorkflow
+    as_for_users = True
+    SMALL = SAC_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = SACWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 class TestProbes(ActorCriticProbes):

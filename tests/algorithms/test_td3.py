@@ -14,11 +14,13 @@ from evorl.algorithms.td3 import TD3Agent, TD3Workflow
 from evorl.envs import Discrete, create_env
 from evorl.ops.exploration import ActionNoise
 from evorl.ops.optimization import Optimizer
-from evorl.rollout import memory_of, rollout
+from evorl.ops.schedules import Schedule
+from evorl.rollout import recurrent_state_of, rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import (
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import (
     ACTION_NAMES,
     NAMES,
     assert_actions_are_best,
@@ -26,7 +28,7 @@ from tests.every_probe import (
     every_probe,
     train_on_every_probe,
 )
-from tests.small_workflows import EPISODE_STEPS, assert_close, assert_identical, small
+from tests.support.small_workflows import EPISODE_STEPS, SAC_CONFIG, assert_close, assert_identical, small
 
 NETWORK = {"torso": [64, 64]}
 WIDTH = 0.25
@@ -44,16 +46,26 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 1500},
-    "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 2000},
+    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 2000},
+    "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 1500},
     "fast_td3": {"n_step": 3},
 }
+
+
+class TestContract(WorkflowContract):
+    workflow = TD3Workflow
+    SMALL = SAC_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = TD3Workflow
+    settings = TestContract.SMALL["agent"]
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest) -> tuple:
     kind = request.param
-    optimizer = Optimizer(learning_rate=3e-3, final_learning_rate=0.0)
+    optimizer = Optimizer(learning_rate=Schedule(3e-3, 0.0))
     _, agent, state = train_on_every_probe(
         TD3Workflow,
         SETTINGS[kind],
@@ -66,7 +78,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         tau=0.02,
         actor_optimizer=optimizer.replace(learning_rate=1e-3),
         critic_optimizer=optimizer,
-        **{"total_timesteps": 16 * 1000, **FIELDS[kind]},
+        **{"total_timesteps": 16 * 600, **FIELDS[kind]},
     )
     return kind, agent, state
 
@@ -84,9 +96,9 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 
 
 def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:
-    """An agent of Pendulum whose slow networks differ from the present ones."""
+    """An agent of Pendulum whose target networks differ from the online ones."""
     env = create_env("Pendulum-v1", parallel=2)
-    agent = agent_from_config(TD3Agent, {"network": {"torso": [8]}, **settings}, env)
+    agent = TD3Agent.from_config({"network": {"torso": [8]}, **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     leaves, structure = jax.tree.flatten(state.params)
     keys = jax.random.split(jax.random.key(104), len(leaves))
@@ -226,7 +238,7 @@ def test_the_slow_networks_follow_by_tau() -> None:
 def _actions_of_an_idle_policy(num_envs: int, num_steps: int, **noise: Any) -> tuple[np.ndarray, np.ndarray]:
     """Exploring actions ``[T, B]`` where the policy's own are near 0, and where episodes ended."""
     env = create_env({"name": "Pendulum-v1", "max_episode_steps": 50}, parallel=num_envs)
-    agent = agent_from_config(TD3Agent, {"network": {"torso": [4]}, "noise": noise}, env)
+    agent = TD3Agent.from_config({"network": {"torso": [4]}, "noise": noise}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     state = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
 
@@ -277,7 +289,7 @@ def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
     remembered = []
     for _ in range(EPISODE_STEPS):
         _, state = workflow.step(state)
-        remembered.append(jax.tree.map(np.asarray, memory_of(state.env_state)))
+        remembered.append(jax.tree.map(np.asarray, recurrent_state_of(state.env_state)))
     scales = np.stack([memory.scale for memory in remembered[:-1]])
     assert (scales == scales[0]).all()
     assert (scales[0] >= 0.2).all()
@@ -292,7 +304,7 @@ def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("CartPole-v1", {}, "TD3 and DDPG act in flat, bounded Boxes.*DQN acts in Discrete spaces, SAC and PPO"),
+        ("CartPole-v1", {}, "TD3 acts in flat, bounded Boxes.*In it act: A2C, DQN"),
         ("Pendulum-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
         ("Pendulum-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("Pendulum-v1", {"values": "quantile", "num_atoms": 5}, "agent.values is one of categorical, expected"),
@@ -304,12 +316,12 @@ def test_noise_goes_on_between_iterations_and_evaluations_have_none() -> None:
 )
 def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        agent_from_config(TD3Agent, settings, create_env(env, parallel=2))
+        TD3Agent.from_config(settings, create_env(env, parallel=2))
 
 
 def test_a_discrete_space_is_refused_by_the_workflow() -> None:
     assert isinstance(every_probe(False, 1).action_space, Discrete)
-    with pytest.raises(ValueError, match="act in flat, bounded Boxes"):
+    with pytest.raises(ValueError, match="acts in flat, bounded Boxes"):
         small("td3", "CartPole-v1")
 
 
@@ -320,7 +332,7 @@ def test_pendulum_is_learned() -> None:
             "env": "Pendulum-v1",
             "num_envs": 2,
             "devices": 1,
-            "agent": {"network": {"torso": [64, 64]}},
+            "agent": {"network": {"torso": [64, 64], "orthogonal": True}},
             "batch_size": 128,
             "learning_starts": 500,
             "replay_capacity": 20_000,

@@ -12,9 +12,10 @@ from evorl.agent import AgentState
 from evorl.algorithms.tqc import TQCAgent, TQCWorkflow
 from evorl.envs import create_env
 from evorl.sample_batch import SampleBatch
-from evorl.workflows.building import agent_from_config
-from tests.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.small_workflows import moved_apart, transitions
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
+from tests.support.small_workflows import SAC_CONFIG, moved_apart, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 # Without truncation values are unbiased; with it, they are where the returns are certain.
@@ -24,16 +25,28 @@ SETTINGS = {
 }
 
 
+class TestContract(WorkflowContract):
+    workflow = TQCWorkflow
+    SMALL = {**SAC_CONFIG, "agent": {"network": {"torso": [8]}, "num_critics": 2}}
+
+
+class TestAgent(AgentContract):
+    workflow = TQCWorkflow
+    settings = TestContract.SMALL["agent"]
+
+
 class TestProbes(ActorCriticProbes):
     @pytest.fixture(scope="class", params=SETTINGS)
     @classmethod
     def trained(cls, request: pytest.FixtureRequest) -> tuple:
-        return train_soft_actor_critic(TQCWorkflow, SETTINGS[request.param], continuous=True)
+        return train_soft_actor_critic(
+            TQCWorkflow, {"num_critics": 2, **SETTINGS[request.param]}, continuous=True, total_timesteps=16 * 1000
+        )
 
 
 def _agent(**settings: Any) -> tuple[TQCAgent, AgentState, SampleBatch]:
     env = create_env("Pendulum-v1", parallel=2)
-    agent = agent_from_config(TQCAgent, {"network": {"torso": [8]}, "temperature": 0.3, **settings}, env)
+    agent = TQCAgent.from_config({"network": {"torso": [8]}, "temperature": 0.3, **settings}, env)
     state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
     return agent, moved_apart(state, "target_critic"), transitions(env, 6)
 
@@ -81,7 +94,7 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("CartPole-v1", {}, "TQC acts in flat Boxes, .* SAC and DQN act in Discrete spaces"),
+        ("CartPole-v1", {}, "TQC acts in flat Boxes, .* In it act: A2C, DQN, DisCor"),
         ("Pendulum-v1", {"num_atoms": 0}, "agent.num_atoms must be a positive whole number, got 0"),
         ("Pendulum-v1", {"num_atoms": 3, "dropped_atoms": 3}, "dropped_atoms=3 leaves none of the agent.num_atoms=3"),
         ("Pendulum-v1", {"dropped_atoms": -1}, "agent.dropped_atoms must be a positive whole number, got -1"),
@@ -89,4 +102,4 @@ def test_the_policy_follows_the_mean_of_all_atoms() -> None:
 )
 def test_impossible_options_are_refused(env: str, settings: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        agent_from_config(TQCAgent, settings, create_env(env, parallel=2))
+        TQCAgent.from_config(settings, create_env(env, parallel=2))

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.actor_critic import with_standardized_advantages
 from evorl.algorithms.trpo import TRPOWorkflow
 from evorl.ops.natural_gradient import TrustRegion
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
 from evorl.types import State
-from tests.every_probe import (
+from tests.conformance.agent import AgentContract
+from tests.conformance.workflow import WorkflowContract
+from tests.support.every_probe import (
     ACTION_NAMES,
     KINDS,
     NAMES,
@@ -22,7 +24,7 @@ from tests.every_probe import (
     assert_values_are_known,
     train_on_every_probe,
 )
-from tests.small_workflows import EPISODE_STEPS, NUM_ENVS, small
+from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, PPO_CONFIG, small
 
 MODES: dict[str, dict[str, Any]] = {
     "trpo-d2": {"subtype": "trpo-d2"},
@@ -31,7 +33,17 @@ MODES: dict[str, dict[str, Any]] = {
     "trpo-d1, episodes": {"subtype": "trpo-d1", "episodes_per_batch": 128},
     "ppo": {"subtype": "ppo"},
 }
-LEARNING = Optimizer(learning_rate=5e-3, final_learning_rate=0.0, max_grad_norm=0.5)
+LEARNING = Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5)
+
+
+class TestContract(WorkflowContract):
+    workflow = TRPOWorkflow
+    SMALL = PPO_CONFIG
+
+
+class TestAgent(AgentContract):
+    workflow = TRPOWorkflow
+    settings = TestContract.SMALL["agent"]
 
 
 @pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
@@ -47,7 +59,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         num_minibatches=4,
         optimizer=LEARNING,
         policy_optimizer=LEARNING,
-        total_timesteps=1024 * 400,
+        total_timesteps=1024 * 240,
         **MODES[mode],
     )
 
@@ -122,13 +134,12 @@ def test_the_surrogate_and_its_clipped_form() -> None:
     state = workflow.init(0)
     trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     agent, agent_state = workflow.agent, state.agent_state
-    batch = agent.with_advantages(agent_state, trajectory, 0.9, 0.8)
-    batch = workflow._weighted(batch, trajectory.dones)
+    batch = agent.batch_with_advantages(agent_state, trajectory, 0.9, 0.8)
+    batch = batch.replace(weights=workflow._weights(trajectory.dones))
     moved = jax.tree.map(lambda x: x + 0.01, agent_state.params.policy)
-    remembered = batch.extras.policy_extras
     policy = agent.policy(agent_state, agent_state.params.replace(policy=moved), batch.obs)
-    ratio = np.exp(policy.log_prob(remembered.raw_action) - remembered.log_prob)
-    surrogate = float((ratio * remembered.advantages).mean())
+    ratio = np.exp(policy.log_prob(batch.raw_actions) - batch.log_probs)
+    surrogate = float((ratio * batch.advantages).mean())
     np.testing.assert_allclose(agent.surrogate(moved, agent_state, batch), surrogate, rtol=1e-4)
     clipped, _ = agent.clipped_loss(moved, agent_state, batch)
     np.testing.assert_allclose(clipped, -surrogate, rtol=1e-4)
@@ -147,11 +158,11 @@ def test_only_the_chosen_episodes_are_learned_from(subtype: str) -> None:
         ends = np.flatnonzero(dones[:, column])
         turn = number // NUM_ENVS
         chosen[(0 if turn == 0 else ends[turn - 1] + 1) : ends[turn] + 1, column] = True
-    batch = workflow.agent.with_advantages(state.agent_state, trajectory, 0.99, 0.95)
-    weights = np.asarray(workflow._weighted(batch, trajectory.dones).extras.policy_extras.weights)
+    batch = workflow.agent.batch_with_advantages(state.agent_state, trajectory, 0.99, 0.95)
+    weights = np.asarray(workflow._weights(trajectory.dones))
     np.testing.assert_array_equal(weights > 0, chosen)
     np.testing.assert_allclose(weights.mean(), 1.0, rtol=1e-5)
-    standard = with_standardized_advantages(workflow._weighted(batch, trajectory.dones)).extras.policy_extras.advantages
+    standard = batch.replace(weights=weights).with_standardized_advantages().advantages
     np.testing.assert_allclose([standard[chosen].mean(), standard[chosen].std()], [0.0, 1.0], atol=1e-3)
     poisoned = trajectory.replace(rewards=jnp.where(chosen, trajectory.rewards, 77.0))
     update = jax.jit(lambda w, s, t: w.update(s, t)[1].agent_state.params)

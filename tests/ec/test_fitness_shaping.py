@@ -30,7 +30,7 @@ def test_centered_ranks() -> None:
 
 def test_a_generation_without_a_number_tells_nothing() -> None:
     unknown = jnp.full(4, jnp.nan)
-    np.testing.assert_array_equal(shaping.comparable(unknown), 0.0)
+    np.testing.assert_array_equal(shaping.nan_to_worst(unknown), 0.0)
     for name in shaping.FITNESS_SHAPING:
         np.testing.assert_array_equal(shaping.fitness_shaping(name)(unknown), 0.0)
 

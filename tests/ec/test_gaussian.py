@@ -8,25 +8,7 @@ import pytest
 
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers import ARS, OpenES, SepCEM, VanillaES
-from tests.ec.populations import POP_SIZE, SOLUTION, flat, later, parts_of
-from tests.small_workflows import assert_identical
-
-OPTIMIZERS = [
-    OpenES(pop_size=POP_SIZE),
-    OpenES(pop_size=POP_SIZE, mirror_sampling=False),
-    SepCEM(pop_size=POP_SIZE),
-]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["mirrored", "single", "deviations of their own"])
-def test_a_population_in_parts(optimizer: GaussianStrategy) -> None:
-    state = later(optimizer)
-    whole = optimizer.ask(state)
-    assert jax.tree.map(lambda x: x.shape[1:], whole) == jax.tree.map(lambda x: x.shape, state.mean)
-    for first in range(0, POP_SIZE, optimizer.group_size):
-        part = optimizer.ask(state, first, optimizer.group_size)
-        rows = slice(first, first + optimizer.group_size)
-        assert_identical(part, jax.tree.map(lambda x, rows=rows: x[rows], whole))
+from tests.support.populations import POP_SIZE, SOLUTION, flat, later, parts_of
 
 
 def test_generations_and_seeds_draw_other_noise() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from evorl.ec import EvoOptimizer
 from evorl.ec.fitness_shaping import compute_centered_ranks, log_rank_weights, weights_by_rank
-from evorl.ec.optimizers import ARS, CMAES, GeneticAlgorithm, OpenES, SepCEM, VanillaES
+from evorl.ec.optimizers import GeneticAlgorithm, OpenES, SepCEM, VanillaES
 from evorl.types import PyTreeDict
-from tests.small_workflows import assert_close, assert_identical
+from tests.support.small_workflows import assert_close, assert_identical
 
 P = 6
 START = PyTreeDict(a=jnp.arange(3.0), b=jnp.ones((2, 2)))
@@ -28,29 +28,6 @@ OPTIMIZERS: dict[str, EvoOptimizer] = {
 
 def fresh(optimizer: EvoOptimizer) -> PyTreeDict:
     return optimizer.init(START, jax.random.key(0))
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_solutions_are_asked_for_to_the_last_bit(name: str) -> None:
-    optimizer = OPTIMIZERS[name]
-    before = optimizer.ask(fresh(optimizer))
-    state = optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)
-    population = optimizer.ask(state)
-    assert_identical(jax.tree.map(lambda x: x[ROWS], population), SOLUTIONS)
-    others = jnp.array([0, 1, 3, 4])
-    assert_identical(*(jax.tree.map(lambda x: x[others], x) for x in (population, before)))
-    for first in range(0, P, 2):
-        part = optimizer.ask(state, first, 2)
-        assert_identical(part, jax.tree.map(lambda x, i=first: x[i : i + 2], population))
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_rows_past_the_last_replace_nobody(name: str) -> None:
-    optimizer = OPTIMIZERS[name]
-    state = optimizer.inject(fresh(optimizer), SOLUTIONS, jnp.array([P, P]))
-    assert_identical(optimizer.ask(state), optimizer.ask(fresh(optimizer)))
-    told, expected = optimizer.tell(state, FITNESS), optimizer.tell(fresh(optimizer), FITNESS)
-    assert_identical(optimizer.ask(told), optimizer.ask(expected))
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "ga"])
@@ -99,10 +76,3 @@ def test_a_fit_solution_becomes_an_elite() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("ga", 4), ("openes", P), ("vanilla_es", P), ("sepcem", P)])
 def test_how_many_may_be_replaced(name: str, expected: int) -> None:
     assert OPTIMIZERS[name].num_replaceable == expected
-
-
-@pytest.mark.parametrize("optimizer", [ARS(pop_size=P), CMAES(pop_size=P)], ids=lambda x: type(x).__name__)
-def test_who_takes_none_says_so(optimizer: EvoOptimizer) -> None:
-    assert optimizer.num_replaceable == 0
-    with pytest.raises(ValueError, match=f"{type(optimizer).__name__} takes no solutions from outside"):
-        optimizer.inject(fresh(optimizer), SOLUTIONS, ROWS)

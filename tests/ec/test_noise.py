@@ -12,8 +12,8 @@ from jax.sharding import PartitionSpec
 
 from evorl.ec import noise
 from evorl.ops.collectives import DATA_AXIS
-from tests.ec.populations import FITNESS, POP_SIZE, SOLUTION, flat
-from tests.small_workflows import assert_close, assert_identical
+from tests.support.populations import FITNESS, POP_SIZE, SOLUTION, flat
+from tests.support.small_workflows import assert_close, assert_identical
 
 KEY = jax.random.key(7)
 TERMS = ((jnp.asarray(FITNESS), 1), (jnp.abs(jnp.asarray(FITNESS)), 2))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode, Box, DictSpace, create_wrapped_brax_env
-from evorl.envs.brax import BRAX_ENV_NAMES, BraxAdapter, _brax_envs
+from evorl.envs.brax import ENV_NAMES, BraxAdapter, _brax_envs
 from evorl.envs.wrappers import VectorEnv
-from tests.conformance.env_contract import EnvContract
+from tests.conformance.env import EnvContract
 
 
 class TestHopper(EnvContract):
@@ -26,7 +26,7 @@ class TestHopper(EnvContract):
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
         """Hopper on the spring backend."""
         return create_wrapped_brax_env(
-            "hopper", parallel=parallel, autoreset_mode=autoreset_mode, backend="spring", episode_length=40
+            "hopper", parallel=parallel, autoreset_mode=autoreset_mode, backend="spring", max_episode_steps=40
         )
 
     def test_metrics_are_brax_own(self, records: dict) -> None:
@@ -42,7 +42,7 @@ def has_stable_types(env: VectorEnv) -> bool:
     return jax.tree.structure(state) == jax.tree.structure(after) and types[0] == types[1]
 
 
-@pytest.mark.parametrize("name", BRAX_ENV_NAMES)
+@pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
     """Swimmer among them, whose fluid forces need a repair to be traced at all."""
     env = create_wrapped_brax_env(name, parallel=2, autoreset_mode=AutoresetMode.DISABLED)
@@ -59,7 +59,7 @@ def test_backends(backend: str) -> None:
 
 
 def test_the_list_of_names_is_brax_own() -> None:
-    assert set(_brax_envs()._envs) - {"fast"} == set(BRAX_ENV_NAMES)
+    assert set(_brax_envs()._envs) - {"fast"} == set(ENV_NAMES)
 
 
 def test_nothing_is_printed_or_warned() -> None:
@@ -75,13 +75,13 @@ create_env("brax/inverted_pendulum", backend="generalized")
 
 
 def test_errors_name_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 'hopper'"):
+    with pytest.raises(ValueError, match="Did you mean 'hopper'"):
         create_wrapped_brax_env("hoper")
-    with pytest.raises(ValueError, match="did you mean 'spring'"):
+    with pytest.raises(ValueError, match="Did you mean 'spring'"):
         create_wrapped_brax_env("hopper", backend="sprng")
     with pytest.raises(ValueError, match="'generalized' only"):
         create_wrapped_brax_env("swimmer", backend="spring")
-    with pytest.raises(ValueError, match="did you mean 'reset_noise_scale'"):
+    with pytest.raises(ValueError, match="Did you mean 'reset_noise_scale'"):
         create_wrapped_brax_env("hopper", reset_noise=0.1)
 
 
@@ -90,7 +90,7 @@ def test_equal_arguments_make_equal_environments() -> None:
     assert env == create_wrapped_brax_env("fast", parallel=2)
     assert hash(env) == hash(create_wrapped_brax_env("fast", parallel=2))
     assert env != create_wrapped_brax_env("fast", parallel=3)
-    assert env != create_wrapped_brax_env("fast", parallel=2, episode_length=10)
+    assert env != create_wrapped_brax_env("fast", parallel=2, max_episode_steps=10)
     assert env.unwrapped != BraxAdapter(env.unwrapped.brax_env)
     assert BraxAdapter(env.unwrapped.brax_env) == BraxAdapter(env.unwrapped.brax_env)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 
+from evorl.envs import Box, EnvState
 from evorl.envs.env import compiled, strongly_typed
-from tests.probe_envs import ProbeEnv, make_probe
+from evorl.envs.wrappers import ObsFlattenWrapper, VmapAutoResetWrapper
+from tests.support.probe_envs import ProbeEnv, make_probe
 
 
 class Counting(ProbeEnv):
@@ -51,6 +54,36 @@ def test_environments_are_legal_static_arguments() -> None:
     assert len(traces) == 1
     compiled_start(make_probe("best_action", 3), jax.random.key(0))
     assert len(traces) == 2
+
+
+class BoundsByJax(ProbeEnv):
+    """Builds its spaces with ``jax.numpy`` whenever it is asked, also in a trace."""
+
+    @property
+    def obs_space(self) -> Box:
+        """Two numbers."""
+        return Box(-jnp.ones(1), 2 * jnp.ones(1))
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Somewhere in its space."""
+        return super().reset(key).replace(obs=self.obs_space.sample(key))
+
+
+def test_spaces_are_known_inside_a_trace() -> None:
+    env = VmapAutoResetWrapper(ObsFlattenWrapper(BoundsByJax("best_action")), 3)
+    state = env.reset(jax.random.key(0))
+    assert env.obs_space == Box(-1.0, 2.0, (1,))
+    assert env.obs_space.contains(state.obs).all()
+    assert BoundsByJax.obs_space.__doc__ == "Two numbers."
+
+
+def test_a_hash_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, before = make_probe("best_action", 2), hash(make_probe("best_action", 2))
+    assert hash(env) == before
+    monkeypatch.setattr(ProbeEnv, "_identity", lambda self: 1 / 0)
+    assert hash(env) == before
+    with pytest.raises(ZeroDivisionError):
+        hash(make_probe("best_action", 2))
 
 
 def test_an_environment_is_not_equal_to_something_else() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import types
+
 import pytest
 from omegaconf import OmegaConf
 
+from evorl import envs
 from evorl.envs import AutoresetMode, available_envs, create_env
+from evorl.envs.factory import LIBRARIES
 from evorl.envs.wrappers import VmapAutoResetWrapper, VmapWrapper
 
 
@@ -47,17 +53,20 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "CartPole-v1", "history": 0}, "history must be a whole number of at least 1, got 0"),
-        ({"name": "CartPole-v1", "history": 1, "frame_stack": 2}, "are one option: give history alone"),
-        ({"name": "CartPole-v1", "histoy": 2}, "did you mean 'history'"),
+        ({"name": "CartPole-v1", "history": 0}, "history must be a positive whole number, got 0"),
+        ({"name": "CartPole-v1", "frame_stack": 2}, "no option of gymnax CartPole-v1 'frame_stack'"),
+        ({"name": "CartPole-v1", "histoy": 2}, "Did you mean 'history'"),
         ({"name": "CartPole-v1", "observed": [0, 4]}, r"whole numbers from 0 to 3, as in \[0\]; got \[0, 4\]"),
-        ("carpole-v1", "did you mean 'CartPole-v1'"),
-        ({"library": "gymnx", "name": "CartPole-v1"}, "did you mean 'gymnax'"),
-        ({"library": "gymnax", "name": "Pendulum"}, "did you mean 'Pendulum-v1'"),
-        ({"name": "CartPole-v1", "autoreset_mode": "norml"}, "did you mean 'NORMAL'"),
-        ({"name": "CartPole-v1", "parallel": 0}, "parallel must be a whole number"),
-        ({"name": "CartPole-v1", "action_repeat": 1.5}, "action_repeat must be a whole number"),
-        ({"name": "CartPole-v1", "backend": "spring"}, "has no option 'backend'"),
+        ("carpole-v1", "Did you mean 'CartPole-v1'"),
+        ({"library": ["gymnax"], "name": "CartPole-v1"}, r"no environment library \['gymnax'\]"),
+        ({"library": "gymnx", "name": "CartPole-v1"}, "Did you mean 'gymnax'"),
+        ({"library": "gymnax", "name": "Pendulum"}, "Did you mean 'Pendulum-v1'"),
+        ({"name": "CartPole-v1", "autoreset_mode": "norml"}, "Did you mean 'normal'"),
+        ({"name": "CartPole-v1", "parallel": 0}, "parallel must be a positive whole number"),
+        ({"name": "CartPole-v1", "action_repeat": 1.5}, "action_repeat must be a positive whole number"),
+        ({"name": "CartPole-v1", "backend": "spring"}, "no option of gymnax CartPole-v1 'backend'"),
+        ({"name": "CartPole-v1", "gravity": "strong"}, "gravity must be a number, got 'strong'"),
+        ({"name": "CartPole-v1", "max_episode_steps": "abc"}, "max_episode_steps must be a positive whole number"),
         ({}, "Which environment"),
         (7, "a name or a mapping"),
     ],
@@ -65,6 +74,37 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
 def test_errors(config: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         create_env(config)
+
+
+def test_adapters_are_imported_when_an_environment_of_them_is_made() -> None:
+    code = """
+import sys
+def adapters():
+    return sorted(m for m in ("brax", "gymnax", "gymnax_import", "user", "stack", "options", "wrappers")
+                  if f"evorl.envs.{m}" in sys.modules)
+import evorl.envs, evorl.algorithms.ppo
+print(adapters())
+names = evorl.envs.available_envs()
+print([library for library in names if library in sys.modules])
+import evorl.envs as envs
+from evorl.envs import create_wrapped_brax_env
+print(create_wrapped_brax_env is envs.brax.create_wrapped_brax_env)
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert result.stdout.splitlines() == ["[]", "[]", "True"]
+
+
+def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = types.ModuleType("toy_adapter")
+    adapter.ENV_NAMES = ("walk",)  # pyright: ignore[reportAttributeAccessIssue]
+    adapter.create_toy = lambda name, **options: (name, options)  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "toy_adapter", adapter)
+    monkeypatch.setitem(LIBRARIES, "toy", "toy_adapter:create_toy")
+    assert available_envs()["toy"] == ("walk",)
+    for made in (create_env("walk", history=2), create_env("toy/walk", history=2), envs.create_toy("walk", history=2)):
+        assert made == ("walk", {"history": 2})
+    with pytest.raises(AttributeError, match=r"evorl\.envs has no 'create_toys'"):
+        envs.create_toys  # noqa: B018
 
 
 def test_available_envs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import warnings
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode, Box, Discrete, create_wrapped_gymnax_env
-from evorl.envs.gymnax import GYMNAX_CLASSES, GYMNAX_ENV_NAMES, GYMNAX_EXCLUDED, GymnaxAdapter
-from evorl.envs.gymnax_import import load_environment_class
+from evorl.envs.gymnax import CLASSES, ENV_NAMES, EXCLUDED, GymnaxAdapter
+from evorl.envs.gymnax_import import SWITCH, load_environment_class
 from evorl.envs.wrappers import ActionSquashWrapper, VectorEnv
-from tests.conformance.env_contract import VectorEnvContract
+from tests.conformance.env import VectorEnvContract
 
 
 class TestCartPole(VectorEnvContract):
@@ -26,7 +27,7 @@ class TestCartPole(VectorEnvContract):
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
         """CartPole of at most 25 steps."""
         return create_wrapped_gymnax_env(
-            "CartPole-v1", parallel=parallel, autoreset_mode=autoreset_mode, episode_length=25
+            "CartPole-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=25
         )
 
 
@@ -40,11 +41,11 @@ class TestPendulum(VectorEnvContract):
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
         """Pendulum of 20 steps."""
         return create_wrapped_gymnax_env(
-            "Pendulum-v1", parallel=parallel, autoreset_mode=autoreset_mode, episode_length=20
+            "Pendulum-v1", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20
         )
 
 
-@pytest.mark.parametrize("name", GYMNAX_ENV_NAMES)
+@pytest.mark.parametrize("name", ENV_NAMES)
 def test_every_environment_has_stable_types(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the plotting libraries some of them import
@@ -78,9 +79,9 @@ def test_the_table_of_classes_is_gymnax_own() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from gymnax import registration
-    own = {name: (cls.__module__, cls.__name__) for name, cls in registration._builtins.items()}
-    ours = {name: (f"gymnax.environments.{module}", cls) for name, (module, cls) in GYMNAX_CLASSES.items()}
-    assert {name: entry for name, entry in own.items() if name not in GYMNAX_EXCLUDED} == ours
+    theirs = {name: (cls.__module__, cls.__name__) for name, cls in registration._builtins.items()}
+    ours = {name: (f"gymnax.environments.{module}", cls) for name, (module, cls) in CLASSES.items()}
+    assert {name: entry for name, entry in theirs.items() if name not in EXCLUDED} == ours
 
 
 def test_one_environment_is_imported_without_the_others() -> None:
@@ -97,6 +98,18 @@ assert create_env("MountainCar-v0").unwrapped.gymnax_env.__class__ is gymnax.env
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+def test_the_plain_import_can_be_asked_for() -> None:
+    code = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from evorl.envs.gymnax_import import load_environment_class
+cartpole = load_environment_class("classic_control.cartpole", "CartPole")
+assert sys.modules["gymnax"].environments.CartPole is cartpole
+"""
+    environment = {**os.environ, SWITCH: "whole"}
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+
+
 def test_environments_that_download_are_refused() -> None:
     with pytest.raises(ValueError, match="downloads the MNIST"):
         create_wrapped_gymnax_env("MNISTBandit-bsuite")
@@ -111,14 +124,14 @@ def test_old_gymnax_is_refused() -> None:
 
 
 def test_parameters_and_constructor_arguments() -> None:
-    env = create_wrapped_gymnax_env("CartPole-v1", gravity=3.0, episode_length=7)
+    env = create_wrapped_gymnax_env("CartPole-v1", gravity=3.0, max_episode_steps=7)
     assert env.unwrapped.params.gravity == 3.0
     assert env.max_episode_steps == 7
     assert create_wrapped_gymnax_env("DeepSea-bsuite", size=5).obs_space.shape == (5, 5)
-    with pytest.raises(ValueError, match="did you mean 'gravity'"):
+    with pytest.raises(ValueError, match="Did you mean 'gravity'"):
         create_wrapped_gymnax_env("CartPole-v1", gravty=3.0)
-    with pytest.raises(ValueError, match="at least 1 step"):
-        create_wrapped_gymnax_env("CartPole-v1", episode_length=0)
+    with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
+        create_wrapped_gymnax_env("CartPole-v1", max_episode_steps=0)
 
 
 def test_spaces_are_converted() -> None:
@@ -137,7 +150,7 @@ def test_spaces_are_converted() -> None:
 
 
 def test_random_steps_draw_from_the_episode_key() -> None:
-    env = create_wrapped_gymnax_env("BernoulliBandit-misc", parallel=64, autoreset_mode="FAST", episode_length=4)
+    env = create_wrapped_gymnax_env("BernoulliBandit-misc", parallel=64, autoreset_mode="FAST", max_episode_steps=4)
     assert env.unwrapped._step_draws
 
     @jax.jit
@@ -152,6 +165,21 @@ def test_random_steps_draw_from_the_episode_key() -> None:
     # FAST: the second episode has the start of the first, and random numbers of its own.
     assert not np.array_equal(paid[:4], paid[4:])
     assert 0.3 < paid.mean() < 0.7
+
+
+def test_the_car_stops_at_the_left_wall() -> None:
+    """As in Gymnasium; gymnax 1.0.1 lets it keep its velocity, and with it leave the wall earlier or later."""
+    env = create_wrapped_gymnax_env("MountainCarContinuous-v0").unwrapped
+    state = env.reset(jax.random.key(0))
+    before = state.env_state.replace(position=jnp.asarray(-1.19), velocity=jnp.asarray(-0.05))
+    state = env.step(state.replace(env_state=before), jnp.asarray([-1.0]))
+    np.testing.assert_allclose(state.obs, [-1.2, 0.0])
+    assert float(state.env_state.velocity) == 0.0
+    assert float(state.reward) == pytest.approx(-0.1)
+    # Elsewhere nothing is changed.
+    before = before.replace(position=jnp.asarray(-0.5))
+    state = env.step(state.replace(env_state=before), jnp.asarray([-1.0]))
+    assert float(state.obs[1]) == pytest.approx(-0.05 - 0.0015 - 0.0025 * np.cos(-1.5))
 
 
 def test_an_adapter_of_ones_own_environment() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import AutoresetMode
-from tests.probe_envs import PROBES, TIME_LIMIT, make_probe
+from tests.support.probe_envs import PROBES, TIME_LIMIT, make_probe
 
 DISCOUNT = 0.9
 

@@ -38,12 +38,12 @@ def samples(space: Space) -> np.ndarray:
     ids=repr,
 )
 def test_samples_are_elements(space: Space) -> None:
-    drawn = samples(space)
-    for leaf, spec in zip(jax.tree.leaves(drawn), jax.tree.leaves(space.spec), strict=True):
+    elements = samples(space)
+    for leaf, spec in zip(jax.tree.leaves(elements), jax.tree.leaves(space.spec), strict=True):
         assert leaf.shape == (len(KEYS), *spec.shape)
         assert leaf.dtype == spec.dtype
         assert np.isfinite(leaf.astype(np.float64)).all()
-    assert jax.vmap(space.contains)(drawn).all()
+    assert jax.vmap(space.contains)(elements).all()
     assert space.contains(space.sample(jax.random.PRNGKey(0)))
     assert space == eval_copy(space)
 
@@ -127,6 +127,14 @@ def test_containers() -> None:
 def test_bounds_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         Box(0, 1, (2,)).low[0] = 5
+
+
+def test_bounds_are_numpy_arrays() -> None:
+    box = Box(-jnp.ones(2), jnp.ones(2))
+    assert type(box.low) is type(box.high) is np.ndarray
+    assert box == Box(-1.0, 1.0, (2,))
+    with pytest.raises(ValueError, match="Box got a traced array in high"):
+        jax.eval_shape(lambda high: Box(0.0, high).sample(jax.random.key(0)), jnp.ones(2))
 
 
 def test_bad_arguments() -> None:

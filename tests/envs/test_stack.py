@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.envs import AutoresetMode, Box, create_wrapped_gymnax_env
-from evorl.envs.stack import as_autoreset_mode, wrap_env
+from evorl.envs import AutoresetMode, Box, Discrete, create_wrapped_gymnax_env
+from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
     ActionRepeatWrapper,
@@ -20,14 +20,15 @@ from evorl.envs.wrappers import (
     SparseRewardWrapper,
 )
 from evorl.envs.wrappers.wrapper import has_layer
-from tests.probe_envs import ProbeEnv
+from tests.envs.wrappers.test_observation import Showing
+from tests.support.probe_envs import ProbeEnv
 
 
 def test_order_of_layers() -> None:
     env = create_wrapped_gymnax_env(
         "Pendulum-v1",
         action_repeat=2,
-        frame_stack=3,
+        history=3,
         reward_scale=0.1,
         sparse_reward_interval=5,
         flatten_obs=True,
@@ -75,9 +76,20 @@ def test_episode_return_is_what_the_environment_paid() -> None:
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_every_mode_by_member_and_name(mode: AutoresetMode) -> None:
-    assert as_autoreset_mode(mode) is as_autoreset_mode(mode.name) is as_autoreset_mode(mode.value) is mode
+def test_every_mode_has_its_vector_env(mode: AutoresetMode) -> None:
     assert type(wrap_env(ProbeEnv("best_action"), autoreset_mode=mode)) is VECTOR_ENVS[mode]
+
+
+def test_integers_are_encoded_unless_somebody_says_no() -> None:
+    env = Showing(Discrete(3))
+    assert wrap_env(env).obs_space == wrap_env(env, flatten_obs=True).obs_space == Box(0.0, 1.0, (3,))
+    assert wrap_env(env, flatten_obs=False).obs_space == Discrete(3)
+    assert wrap_env(Showing(Box(0, 1, (2, 2)))).obs_space.shape == (2, 2)
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"no option of wrap_env 'paralel'\. Did you mean 'parallel'"):
+        wrap_env(ProbeEnv("best_action"), paralel=3)
 
 
 def test_bounded_actions_are_squashed_and_others_left() -> None:

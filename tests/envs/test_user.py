@@ -13,17 +13,17 @@ import pytest
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.envs import create_env
 from evorl.envs.wrappers import VmapWrapper
-from tests.probe_envs import ProbeEnv, make_probe
+from tests.support.probe_envs import ProbeEnv, make_probe
 
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = types.ModuleType("own_envs")
-    own.make = lambda sizes=(): ProbeEnv("best_action")  # pyright: ignore[reportAttributeAccessIssue]
-    own.make_any = lambda **options: ProbeEnv(options.get("probe", "termination"))  # pyright: ignore[reportAttributeAccessIssue]
-    own.make_many = lambda: make_probe("termination")  # pyright: ignore[reportAttributeAccessIssue]
-    own.number = 3  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "own_envs", own)
+    module = types.ModuleType("own_envs")
+    module.make = lambda sizes=(): ProbeEnv("best_action")  # pyright: ignore[reportAttributeAccessIssue]
+    module.make_any = lambda **options: ProbeEnv(options.get("probe", "termination"))  # pyright: ignore[reportAttributeAccessIssue]
+    module.make_many = lambda: make_probe("termination")  # pyright: ignore[reportAttributeAccessIssue]
+    module.number = 3  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "own_envs", module)
 
 
 def test_equal_functions_and_options_make_equal_envs() -> None:
@@ -53,12 +53,12 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs"}, "env.factory must be like package.module:function, got 'own_envs'"),
         ({"factory": 3}, "env.factory must be like"),
         ({"factory": "own_envz:make"}, "Python finds no module 'own_envz'. Put the folder that holds it on PYTHONPATH"),
-        ({"factory": "own_envs:mak"}, "own_envs has no function 'mak'; did you mean 'make'?"),
-        ({"factory": "own_envs:number"}, "own_envs has no function 'number'"),
-        ({"factory": "own_envs:make", "size": 3}, "own_envs:make has no option 'size'; did you mean 'sizes'?"),
+        ({"factory": "own_envs:mak"}, "there is no function of own_envs 'mak'. Did you mean 'make'?"),
+        ({"factory": "own_envs:number"}, "there is no function of own_envs 'number'"),
+        ({"factory": "own_envs:make", "size": 3}, "there is no option of own_envs:make 'size'. Did you mean 'sizes'?"),
         ({"factory": "own_envs:make_many"}, "must return a single evorl.envs.Env, got VmapAutoResetWrapper"),
-        ({"factory": "own_envs:make", "library": "brax"}, "by its library and name, or by a factory"),
-        ({"factory": "own_envs:make", "parallel": 0}, "parallel must be a whole number"),
+        ({"factory": "own_envs:make", "library": "brax"}, "named by its library and name, or by a factory"),
+        ({"factory": "own_envs:make", "parallel": 0}, "parallel must be a positive whole number"),
     ],
 )
 def test_errors_in_words(config: dict[str, Any], said: str) -> None:

@@ -13,10 +13,10 @@ from evorl.agent import AgentState
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.wrappers import VECTOR_ENVS
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, play_episodes
-from evorl.ops.normalization import init_statistics, update_statistics
+from evorl.ops.normalization import add_groups, init_statistics, update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.countdown import LONGEST, Countdown
+from tests.support.countdown import LONGEST, Countdown
 
 NUM_EPISODES = 12
 WANTED = np.arange(NUM_EPISODES) != 5
@@ -69,7 +69,7 @@ def test_sums_and_last_values_are_those_of_one_episode(outcomes: EpisodeOutcomes
 
 
 def test_episodes_that_are_not_wanted_leave_nothing(outcomes: EpisodeOutcomes) -> None:
-    nothing = jax.tree.map(lambda x: x[5], outcomes.replace(observed=outcomes.observed.replace(origin=None)))
+    nothing = jax.tree.map(lambda x: x[5], outcomes)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(nothing))
 
 
@@ -79,7 +79,7 @@ def test_statistics_are_those_of_all_observations_acted_on(outcomes: EpisodeOutc
     np.testing.assert_array_equal(outcomes.observed.count, lengths)
     before = update_statistics(init_statistics(jnp.zeros(1)), jnp.array([[1.0], [7.0]]))
     expected = update_statistics(before, seen)
-    actual = outcomes.observed.added_to(before)
+    actual = add_groups(before, outcomes.observed)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), actual, expected)
 
 

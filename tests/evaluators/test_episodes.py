@@ -12,13 +12,14 @@ import pytest
 from evorl.agent import Agent, AgentState
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS
-from evorl.evaluators import PopulationEvaluator
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, info_entries, play_episodes, transition_rows
-from evorl.replay_buffers import UniformReplayBuffer, take_n_step
+from evorl.evaluators.population_evaluator import PopulationEvaluator
+from evorl.replay_buffers.n_step import take_n_step
+from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.countdown import LONGEST, Countdown
-from tests.small_workflows import assert_identical
+from tests.support.countdown import LONGEST, Countdown
+from tests.support.small_workflows import assert_identical
 
 KEY = jax.random.key(5)
 NUM_EPISODES = 12

@@ -8,10 +8,18 @@ from evorl.networks.activations import activation_by_name, activation_names
 
 
 @pytest.mark.parametrize("name", activation_names())
-def test_every_name_is_an_elementwise_function(name: str) -> None:
+def test_every_name_is_a_function_of_features(name: str) -> None:
     result = activation_by_name(name)(jnp.array([-1.0, 0.5]))
     assert result.shape == (2,)
     assert np.isfinite(result).all()
+
+
+def test_bounded_ones() -> None:
+    x = jnp.array([[-1.0, 2.0, 7.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(activation_by_name("relu6")(x), [[0.0, 2.0, 6.0], [0.0] * 3])
+    softmax = activation_by_name("softmax")(x)
+    np.testing.assert_allclose(softmax.sum(axis=-1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(softmax[1], 1 / 3, rtol=1e-6)
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:

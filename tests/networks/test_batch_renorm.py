@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from evorl.networks import STATISTICS, BatchRenorm, EnsembleQNetwork, apply_in_training, apply_network, build_torso
+from evorl.networks.heads import apply_network
+from evorl.networks.layers import STATISTICS, BatchRenorm
+from evorl.networks.q_networks import EnsembleQNetwork, apply_in_training
+from evorl.networks.torsos import build_torso
 from evorl.ops.collectives import DATA_AXIS, mean_over_shares
 
 X = 3.0 * jax.random.normal(jax.random.key(0), (16, 4)) + jnp.arange(4.0)

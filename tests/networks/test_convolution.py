@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.convolution import convolution
+from evorl.networks.layers import convolution
 
 KEY = jax.random.key(0)
 

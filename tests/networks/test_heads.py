@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks import EnsembleQNetwork, PolicyNetwork, QNetwork, ValueNetwork, build_torso, dense_torso
+from evorl.networks.heads import PolicyNetwork, ValueNetwork
+from evorl.networks.q_networks import EnsembleQNetwork, QNetwork
+from evorl.networks.torsos import build_torso, dense_torso
 
 KEY = jax.random.key(0)
 OBS, ACTIONS = jax.random.normal(jax.random.key(1), (5, 4)), jax.random.normal(jax.random.key(2), (5, 2))

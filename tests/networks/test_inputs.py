@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks.inputs import as_float, network_input, select_observation
+from evorl.agent import select_observation
+from evorl.networks.torsos import as_float, network_input
 from evorl.types import PyTreeDict
 
 OBS = PyTreeDict(state=jnp.ones(3), privileged=jnp.zeros(5))

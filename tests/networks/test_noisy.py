@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.networks.noisy import NoisyDense
+from evorl.networks.layers import NoisyDense
 
 LAYER = NoisyDense(3)
 X = jnp.linspace(-1.0, 2.0, 8).reshape(2, 4)

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks import Torso, build_torso, dense_torso
-from evorl.networks.torsos import PRESETS, Convolution, Dense, ResidualStage
+from evorl.networks.torsos import PRESETS, Convolution, Dense, ResidualStage, Torso, build_torso, dense_torso
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (5, 6))
@@ -95,12 +94,24 @@ def test_a_residual_stage_adds_what_its_blocks_compute() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "shape", "size"),
-    [("minatar", (10, 10, 4), 128), ("nature", (84, 84, 4), 512), ("impala", (16, 16, 3), 256)],
+    [
+        ("minatar", (10, 10, 4), 128),
+        ("nature", (84, 84, 4), 512),
+        ("impala", (16, 16, 3), 256),
+        ("universe", (84, 84, 4), 6 * 6 * 32),
+    ],
 )
 def test_presets_read_images(preset: str, shape: tuple[int, ...], size: int) -> None:
     module = build_torso({"torso": preset, "activation": "relu"})
     features = jax.eval_shape(lambda: module.init_with_output(KEY, jnp.zeros((7, *shape)))[0])
     assert features.shape == (7, size)
+
+
+def test_the_universe_torso_is_four_equal_convolutions() -> None:
+    module = build_torso({"torso": "universe", "activation": "elu"})
+    params = jax.eval_shape(lambda: module.init(KEY, jnp.zeros((1, 84, 84, 4))))["params"]
+    kernels = [layer["kernel"].shape for layer in params.values()]
+    assert kernels == [(3, 3, 4, 32), *(3 * [(3, 3, 32, 32)])]
 
 
 def test_no_layer_is_the_identity() -> None:
@@ -111,10 +122,16 @@ def test_no_layer_is_the_identity() -> None:
     ("config", "message"),
     [
         ({"torsos": [4]}, r"no network option 'torsos'\. Did you mean 'torso'\?"),
-        ({"torso": "natur"}, r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, impala"),
+        (
+            {"torso": "natur"},
+            r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, universe",
+        ),
         ({"torso": [4, 0]}, "torso: size must be a positive integer, got 0"),
         ({"torso": [4.5]}, "positive integer, got 4.5"),
-        ({"torso": 64}, r"torso must be a list of layers, as in \[64, 64\], or one of minatar, nature, impala; got 64"),
+        (
+            {"torso": 64},
+            r"torso must be a list of layers, as in \[64, 64\], or one of minatar, .*; got 64",
+        ),
         ({"torso": ["flaten"]}, r"no layer 'flaten'\. Did you mean 'flatten'\?"),
         ({"torso": [{"cnv": 3}]}, r"no layer 'cnv'\. Did you mean 'conv'\?"),
         ({"torso": [{"conv": {"filter": 3}}]}, r"no option of conv 'filter'\. Did you mean 'filters'\?"),

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.networks import PolicyNetwork, Torso, build_torso
-from evorl.networks.torsos import BatchRenormalization
+from evorl.networks.heads import PolicyNetwork
+from evorl.networks.torsos import BatchRenormalization, Torso, build_torso
 from evorl.networks.virtual_batch import check_normalizable, virtually_normalized
 from evorl.types import Params
-from tests.small_workflows import assert_close, assert_identical
+from tests.support.small_workflows import assert_close, assert_identical
 
 CONVOLUTIONS = [
     {"conv": {"filters": 3, "border": "valid"}},

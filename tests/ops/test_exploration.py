@@ -45,44 +45,44 @@ def test_ou_noise_has_its_stationary_deviation() -> None:
 
 
 def _remembered(noise: ActionNoise, num_rows: int) -> PyTreeDict:
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_rows, *x.shape)), noise.memory(2))
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_rows, *x.shape)), noise.initial_state(2))
 
 
 def test_noise_remembers_what_it_needs() -> None:
-    assert ActionNoise().memory(2) is None
-    assert set(ActionNoise(max_scale=0.5).memory(2)) == {"scale"}
-    assert set(ActionNoise("ornstein_uhlenbeck").memory(2)) == {"noise"}
-    both = ActionNoise("ornstein_uhlenbeck", max_scale=0.5).memory(2)
+    assert ActionNoise().initial_state(2) is None
+    assert set(ActionNoise(max_scale=0.5).initial_state(2)) == {"scale"}
+    assert set(ActionNoise("ornstein_uhlenbeck").initial_state(2)) == {"noise"}
+    both = ActionNoise("ornstein_uhlenbeck", max_scale=0.5).initial_state(2)
     assert {name: leaf.shape for name, leaf in both.items()} == {"noise": (2,), "scale": ()}
 
 
 def test_a_row_keeps_the_scale_that_it_drew() -> None:
     noise = ActionNoise(scale=0.1, max_scale=0.5)
     keys = jax.random.split(jax.random.key(0), 2000)
-    _, memory = noise.add(keys, jnp.zeros((2000, 2)), _remembered(noise, 2000))
-    assert 0.1 <= memory.scale.min() < 0.11
-    assert 0.49 < memory.scale.max() <= 0.5
-    np.testing.assert_allclose(memory.scale.mean(), 0.3, atol=0.01)
+    _, recurrent_state = noise.add(keys, jnp.zeros((2000, 2)), _remembered(noise, 2000))
+    assert 0.1 <= recurrent_state.scale.min() < 0.11
+    assert 0.49 < recurrent_state.scale.max() <= 0.5
+    np.testing.assert_allclose(recurrent_state.scale.mean(), 0.3, atol=0.01)
     other_keys = jax.random.split(jax.random.key(1), 2000)
-    actions, kept = noise.add(other_keys, jnp.zeros((2000, 2)), memory)
-    np.testing.assert_array_equal(kept.scale, memory.scale)
-    standard = actions / memory.scale[:, None]
+    actions, kept = noise.add(other_keys, jnp.zeros((2000, 2)), recurrent_state)
+    np.testing.assert_array_equal(kept.scale, recurrent_state.scale)
+    standard = actions / recurrent_state.scale[:, None]
     assert (jnp.abs(actions) < 1.0).mean() > 0.95
     np.testing.assert_allclose(standard.std(), 1.0, rtol=0.05)
-    some, _ = noise.add(other_keys[3:7], jnp.zeros((4, 2)), jax.tree.map(lambda x: x[3:7], memory))
+    some, _ = noise.add(other_keys[3:7], jnp.zeros((4, 2)), jax.tree.map(lambda x: x[3:7], recurrent_state))
     np.testing.assert_array_equal(some, actions[3:7])
 
 
 def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
     noise = ActionNoise("ornstein_uhlenbeck", scale=0.1, theta=0.25)
-    memory = _remembered(noise, 5).replace(noise=jnp.full((5, 2), 0.4))
+    recurrent_state = _remembered(noise, 5).replace(noise=jnp.full((5, 2), 0.4))
     key = jax.random.key(0)
-    actions, memory = noise.add(key, jnp.full((5, 2), 0.1), memory)
-    np.testing.assert_allclose(actions, 0.1 + memory.noise, rtol=1e-6)
-    drawn = (memory.noise - 0.75 * 0.4) / 0.1
+    actions, recurrent_state = noise.add(key, jnp.full((5, 2), 0.1), recurrent_state)
+    np.testing.assert_allclose(actions, 0.1 + recurrent_state.noise, rtol=1e-6)
+    drawn = (recurrent_state.noise - 0.75 * 0.4) / 0.1
     assert len(np.unique(np.asarray(drawn).round(5))) == 10
     assert (jnp.abs(drawn) < 4.0).all()
-    clipped, beyond = noise.add(key, jnp.full((5, 2), 0.95), memory.replace(noise=jnp.full((5, 2), 2.0)))
+    clipped, beyond = noise.add(key, jnp.full((5, 2), 0.95), recurrent_state.replace(noise=jnp.full((5, 2), 2.0)))
     np.testing.assert_array_equal(clipped, 1.0)
     assert (beyond.noise > 1.0).all()  # what is remembered is not clipped
 

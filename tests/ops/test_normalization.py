@@ -8,7 +8,14 @@ from jax.sharding import PartitionSpec
 
 from evorl.ops import normalization
 from evorl.ops.collectives import DATA_AXIS
-from evorl.ops.normalization import ObservationSums, init_statistics, normalize, update_statistics
+from evorl.ops.normalization import (
+    RunningStatistics,
+    add_groups,
+    add_row,
+    init_statistics,
+    normalize,
+    update_statistics,
+)
 
 update = jax.jit(update_statistics)
 
@@ -55,26 +62,47 @@ def test_masked_rows_do_not_count_whatever_they_hold(rows: np.ndarray) -> None:
     jax.tree.map(np.testing.assert_array_equal, unchanged, statistics)
 
 
+def _by_single_rows(steps: np.ndarray, mask: np.ndarray) -> RunningStatistics:
+    """Statistics ``[B]`` of steps ``[T, B, ...]``, row by row."""
+
+    def step(statistics: RunningStatistics, step: tuple) -> tuple[RunningStatistics, None]:
+        return jax.vmap(add_row)(statistics, *step), None
+
+    empty = jax.vmap(init_statistics)(jnp.asarray(steps[0]))
+    return jax.jit(lambda *steps: jax.lax.scan(step, empty, steps)[0])(jnp.asarray(steps), jnp.asarray(mask))
+
+
 @pytest.mark.parametrize("num_before", [0, 20])
-def test_sums_of_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int) -> None:
-    """Twenty steps of three rows, of which the last one is not counted from the tenth step on."""
+def test_single_rows_give_the_same_statistics(rows: np.ndarray, num_before: int) -> None:
+    """Twenty steps of three rows, of which the last one is not counted from the tenth step on, and a broken one."""
     before = init_statistics(rows[0])
     if num_before:
         before = update(before, rows[:num_before])
     steps = rows.reshape(20, 3, 2)
     mask = (np.arange(20)[:, None] < 10) | (np.arange(3) < 2)
-    sums = ObservationSums.start(before, steps[0])
-    for obs, counted in zip(np.where(mask[..., None], steps, np.nan), mask, strict=True):
-        sums = sums.add(jnp.asarray(obs), jnp.asarray(counted))
-    np.testing.assert_array_equal(sums.count, [20, 20, 10])
-    broken = jnp.array([[1.0, jnp.nan], [jnp.inf, 1.0], [-jnp.inf, jnp.nan]])
-    sums = sums.add(broken, jnp.ones(3, bool))  # one row of many may have broken its simulation
-    np.testing.assert_array_equal(sums.count, [20, 20, 10])
-    actual, expected = sums.added_to(before), update(before, steps, mask)
+    broken = np.array([[[1.0, np.nan], [np.inf, 1.0], [-np.inf, np.nan]]], np.float32)
+    poisoned = np.concatenate([np.where(mask[..., None], steps, np.nan), broken])
+    groups = _by_single_rows(poisoned, np.concatenate([mask, np.ones((1, 3), bool)]))
+    np.testing.assert_array_equal(groups.count, [20, 20, 10])
+    np.testing.assert_allclose(groups.mean[2], steps[:10, 2].mean(0), rtol=1e-5)
+    actual, expected = jax.jit(add_groups)(before, groups), update(before, steps, mask)
     assert actual.count == expected.count == num_before + 50
     np.testing.assert_allclose(actual.mean, expected.mean, rtol=1e-5)
-    # Without a known mean the squares of far observations lose digits.
-    np.testing.assert_allclose(actual.variance, expected.variance, rtol=1e-4 if num_before else 0.05)
+    np.testing.assert_allclose(actual.variance, expected.variance, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("offset", "rtol"), [(1e3, 1e-4), (-1e5, 5e-3)])
+def test_far_from_zero_the_variance_stays_right(offset: float, rtol: float) -> None:
+    """Whatever way rows are counted, against float64."""
+    steps = np.random.default_rng(1).normal(offset, 1.0, (500, 4, 3)).astype(np.float32)
+    empty, everywhere = init_statistics(steps[0, 0]), np.ones((500, 4), bool)
+    all_rows = steps.reshape(-1, 3).astype(np.float64)
+    in_parts = empty
+    for part in np.split(steps, 5):
+        in_parts = update(in_parts, part)
+    for statistics in (add_groups(empty, _by_single_rows(steps, everywhere)), update(empty, steps), in_parts):
+        np.testing.assert_allclose(statistics.variance, all_rows.var(0), rtol=rtol)
+        np.testing.assert_allclose(statistics.mean, all_rows.mean(0), rtol=1e-6)
 
 
 def test_trees_and_integers_become_float32() -> None:
@@ -105,9 +133,9 @@ def test_sharded_rows_count_once_each(rows: np.ndarray) -> None:
     @jax.shard_map(
         mesh=mesh, in_specs=(PartitionSpec(), PartitionSpec(DATA_AXIS)), out_specs=PartitionSpec(), check_vma=False
     )
-    def sharded_update(statistics: normalization.RunningStatistics, part: jax.Array) -> normalization.RunningStatistics:
-        return update_statistics(statistics, part, sharded=True)
+    def sharded_update(statistics: RunningStatistics, part: jax.Array) -> tuple[RunningStatistics, RunningStatistics]:
+        one_each = jax.vmap(add_row)(jax.vmap(init_statistics)(part), part, jnp.ones(len(part), bool))
+        return update_statistics(statistics, part, sharded=True), add_groups(statistics, one_each)
 
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), sharded_update(empty, rows), update(empty, rows)
-    )
+    for actual in sharded_update(empty, rows):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), actual, update(empty, rows))

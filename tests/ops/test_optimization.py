@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +13,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops.collectives import DATA_AXIS
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, standardize, when_due
+from evorl.ops.optimization import Optimizer, OptimizerName, gradient_step, scan_minibatches, standardize, when_due
+from evorl.ops.schedules import Schedule
 
 PARAMS = {"w": jnp.array([1.0, -2.0]), "b": jnp.array(0.5)}
 GRADIENTS = {"w": jnp.array([3.0, 4.0]), "b": jnp.array(0.0)}
@@ -32,8 +38,15 @@ def _steps(optimizer: Optimizer, num: int, progress: float = 0.0) -> dict:
             optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)),
         ),
         (Optimizer(learning_rate=0.1, weight_decay=0.01), optax.adamw(0.1, weight_decay=0.01)),
+        (Optimizer("adamw", learning_rate=0.1, weight_decay=0.01), optax.adamw(0.1, weight_decay=0.01)),
+        (Optimizer("rmsprop", 0.1, epsilon=1e-3, options={"decay": 0.5}), optax.rmsprop(0.1, decay=0.5, eps=1e-3)),
+        (
+            Optimizer("sgd", learning_rate=0.1, options={"momentum": 0.5, "nesterov": True}),
+            optax.sgd(0.1, momentum=0.5, nesterov=True),
+        ),
+        (Optimizer("lion", learning_rate=0.1, beta1=0.5, epsilon=1.0), optax.lion(0.1, b1=0.5)),
     ],
-    ids=["adam", "radam", "clipped_sgd", "adamw"],
+    ids=["adam", "radam", "clipped_sgd", "decayed_adam", "adamw", "rmsprop", "nesterov", "lion"],
 )
 def test_it_steps_as_the_optimizer_of_its_name(optimizer: Optimizer, reference: optax.GradientTransformation) -> None:
     params, state = PARAMS, reference.init(PARAMS)
@@ -60,6 +73,80 @@ def test_adam_keeps_as_much_of_past_gradients_as_told(beta1: float | None, kept:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), params, expected)
 
 
+NAMES = typing.get_args(OptimizerName)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_optimizer_goes_down_a_quadratic(name: str) -> None:
+    """Also with another learning rate in every step, and none that needs another program."""
+    loss = lambda params: sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(params))  # noqa: E731
+    optimizer = Optimizer(name, learning_rate=Schedule(0.02, 0.01))  # pyright: ignore[reportArgumentType]
+
+    def step(carry: tuple, progress: jax.Array) -> tuple:
+        params, state = carry
+        return optimizer.apply(jax.grad(loss)(params), state, params, progress), None
+
+    start = (PARAMS, optimizer.init(PARAMS))
+    after, _ = jax.jit(lambda start: jax.lax.scan(step, start, jnp.linspace(0.0, 1.0, 10)))(start)
+    assert loss(after[0]) < loss(PARAMS)
+
+
+def test_the_names_are_those_of_optax() -> None:
+    """But for those that need values of the loss or draw by themselves, parts of optimizers, and sm3 (no scalars)."""
+    others = {
+        "lbfgs",
+        "noisy_sgd",
+        "optimistic_adam",
+        "optimistic_adam_v2",
+        "sm3",
+        "scale_by_learning_rate",
+        "scale_by_rprop",
+    }
+    functions = {name: getattr(optax, name) for name in dir(optax) if not name.startswith("_")}
+    callables = {name: f for name, f in functions.items() if inspect.isroutine(f) or isinstance(f, functools.partial)}
+    found = {name for name, f in callables.items() if next(iter(_parameters(f)), "") == "learning_rate"}
+    assert found - others == set(NAMES)
+
+
+def _parameters(function: Callable) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except ValueError:
+        return []
+
+
+def test_numbers_among_options_are_data() -> None:
+    traces = []
+
+    @jax.jit
+    def step(optimizer: Optimizer) -> jax.Array:
+        traces.append(optimizer)
+        return optimizer.apply(GRADIENTS, optimizer.init(PARAMS), PARAMS)[0]["w"]
+
+    for momentum in (0.9, 0, 0.5):
+        step(Optimizer("sgd", options={"momentum": momentum, "nesterov": True}))
+    assert len(traces) == 1
+    step(Optimizer("sgd", options={"momentum": 0.9, "nesterov": False}))
+    assert len(traces) == 2
+    optimizer = Optimizer("sgd", options={"momentum": 0.9, "nesterov": True})
+    assert jax.tree.structure(optimizer.replace(learning_rate=0.1)) == jax.tree.structure(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "sgd", "options": {"momentun": 0.9}}, "sgd has no option 'momentun'; there are: momentum, nesterov"),
+        ({"name": "adam", "options": {"eps": 0.1}}, r"adam has no option 'eps'; that is optimizer\.epsilon"),
+        ({"name": "sgd", "options": {"nesterov": 1.0}}, r"options\.nesterov of sgd must be true or false, got 1.0"),
+        ({"name": "sgd", "options": {"momentum": True}}, r"options\.momentum of sgd must be a number, got True"),
+        ({"name": "rprop", "weight_decay": 0.1}, "rprop goes with no optimizer.weight_decay"),
+    ],
+)
+def test_options_that_an_optimizer_lacks_are_refused(fields: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Optimizer(**fields)
+
+
 def test_an_update_that_is_not_due_changes_nothing() -> None:
     def update(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return state[0] + 1.0, state[1] * 2
@@ -73,12 +160,12 @@ def test_an_update_that_is_not_due_changes_nothing() -> None:
 
 
 def test_beta1_is_for_adam() -> None:
-    with pytest.raises(ValueError, match=r"beta1 is for adam and radam, and optimizer\.name is sgd: leave one"):
+    with pytest.raises(ValueError, match=r"beta1 is for adam and its like, and optimizer\.name is sgd: leave one"):
         Optimizer("sgd", beta1=0.5)
 
 
 def test_the_learning_rate_falls_linearly_with_progress() -> None:
-    optimizer = Optimizer("sgd", learning_rate=0.2, final_learning_rate=0.1)
+    optimizer = Optimizer("sgd", learning_rate=Schedule(0.2, 0.1))
     for progress, rate in ((0.0, 0.2), (0.5, 0.15), (1.0, 0.1), (2.0, 0.1)):
         moved = _steps(optimizer, 1, progress)["w"]
         np.testing.assert_allclose(moved, PARAMS["w"] - rate * GRADIENTS["w"], rtol=1e-5)
@@ -98,7 +185,7 @@ def test_its_numbers_are_data() -> None:
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of adam, radam, rmsprop, sgd; got 'adm'"):
+    with pytest.raises(ValueError, match=r"one of adabelief, .* yogi; got 'adm'"):
         Optimizer("adm")  # pyright: ignore[reportArgumentType]
 
 

@@ -5,31 +5,54 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.schedules import (
-    ExponentialScheduleSpec,
-    exponential_schedule,
-    linear_schedule,
-    polynomial_schedule,
-)
+from evorl.ops.schedules import ExponentialScheduleSpec, Schedule, value_at
 
 
 @pytest.mark.parametrize(
     ("schedule", "middle"),
-    [(linear_schedule, 5.05), (lambda p, s, e: polynomial_schedule(p, s, e, 2.0), 2.575), (exponential_schedule, 1.0)],
+    [
+        (Schedule(10.0, 0.1), 5.05),
+        (Schedule(10.0, 0.1, kind="polynomial"), 2.575),
+        (Schedule(10.0, 0.1, kind="polynomial", power=3.0), 0.1 + 9.9 / 8),
+        (Schedule(10.0, 0.1, kind="exponential"), 1.0),
+    ],
 )
-def test_schedules_run_forwards_and_stop_at_their_ends(schedule, middle: float) -> None:
-    progress = jnp.array([-1.0, 0.0, 0.5, 1.0, 2.0])
-    result = jax.jit(schedule)(progress, 10.0, 0.1)
-    np.testing.assert_allclose(result, [10.0, 10.0, middle, 0.1, 0.1], rtol=1e-5)
+def test_schedules_run_forwards_and_stop_at_their_ends(schedule: Schedule, middle: float) -> None:
+    values = jax.jit(value_at)(schedule, jnp.array([-1.0, 0.0, 0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(values, [10.0, 10.0, middle, 0.1, 0.1], rtol=1e-5)
+
+
+def test_the_end_is_reached_after_its_share_of_the_training() -> None:
+    values = value_at(Schedule(1.0, 0.0, share=0.2), jnp.array([0.0, 0.1, 0.2, 0.9]))
+    np.testing.assert_allclose(values, [1.0, 0.5, 0.0, 0.0], atol=1e-7)
+
+
+def test_a_number_is_always_itself() -> None:
+    assert value_at(0.3, 0.7) == 0.3
+    assert len(jax.make_jaxpr(value_at)(0.3, 0.7).eqns) == 0
+
+
+def test_the_ends_are_data() -> None:
+    traces = []
+
+    @jax.jit
+    def middle(schedule: Schedule) -> jax.Array:
+        traces.append(schedule)
+        return jnp.asarray(value_at(schedule, 0.5))
+
+    assert [float(middle(Schedule(start, 1.0, share))) for start, share in ((3.0, 1.0), (5.0, 1.0), (7.0, 0.5))] == [
+        2.0,
+        3.0,
+        1.0,
+    ]
+    assert len(traces) == 1
+    batch = Schedule(jnp.array([1.0, 3.0]), jnp.zeros(2), jnp.ones(2), power=jnp.ones(2))  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(jax.vmap(lambda schedule: value_at(schedule, 0.5))(batch), [0.5, 1.5])
 
 
 def test_exponential_spec_decays_to_its_final_value() -> None:
     spec = ExponentialScheduleSpec(init=1.0, final=0.3, decay=0.5)
     np.testing.assert_allclose(spec.value_at(jnp.arange(4)), [1.0, 0.5, 0.3, 0.3], rtol=1e-6)
-    value = jnp.asarray(spec.init)
-    for expected in (0.5, 0.3, 0.3):
-        value = jax.jit(lambda spec, value: spec.next_value(value))(spec, value)
-        np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
 def test_exponential_spec_may_grow_and_be_a_batch() -> None:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.ops.target_update import hard_update, polyak_update
+from evorl.ops.trees import hard_update, polyak_update
 
 TARGET, ONLINE = {"w": jnp.zeros(2), "b": jnp.array(1.0)}, {"w": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
 

@@ -15,7 +15,7 @@ from evorl.ops.trees import (
     with_leaves,
     zeros_where,
 )
-from tests.small_workflows import small
+from tests.support.small_workflows import small
 
 
 def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:

@@ -46,6 +46,25 @@ def test_projection_is_that_of_the_papers_algorithm() -> None:
     np.testing.assert_allclose((projected @ SUPPORT)[inside], (probs * atoms).sum(axis=-1)[inside], atol=1e-5)
 
 
+@pytest.mark.parametrize(("low", "high", "num_atoms"), [(-10.0, 10.0, 51), (-300.0, 300.0, 601), (0.0, 100.0, 51)])
+def test_projection_is_exact_at_grid_points_and_ends(low: float, high: float, num_atoms: int) -> None:
+    """Against hat functions in float64, for points on the grid, next to it, between, at its ends and beyond."""
+    support = np.linspace(low, high, num_atoms, dtype=np.float32)
+    on_grid = support[:: max(1, num_atoms // 40)]
+    between = np.random.default_rng(0).uniform(low - 1.0, high + 1.0, 40).astype(np.float32)
+    ends = np.array([low, high, low - 1e6, high + 1e6], np.float32)
+    near = (np.nextafter(on_grid, np.float32(np.inf)), np.nextafter(on_grid, np.float32(-np.inf)))
+    points = np.concatenate([on_grid, *near, between, ends])
+    hats = np.eye(num_atoms)
+    clipped = np.clip(points.astype(np.float64), support[0], support[-1])
+    expected = np.stack([np.interp(clipped, support.astype(np.float64), hat) for hat in hats], axis=1)  # [points, K]
+    projected = jax.jit(categorical_projection)(points[:, None], np.ones((len(points), 1), np.float32), support)
+    np.testing.assert_allclose(projected, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(projected.sum(axis=1), 1.0, atol=1e-6)
+    joined = categorical_projection(points, np.full(len(points), 1.0 / len(points), np.float32), support)
+    np.testing.assert_allclose(joined, expected.mean(axis=0), rtol=0, atol=1e-6)
+
+
 def test_losses_of_categories_by_hand() -> None:
     """Two members and two rows: the first ends in a termination with reward 0.25, the second keeps its distribution."""
     logits = jax.random.normal(jax.random.key(0), (2, 2, 5))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from evorl.recorders import CsvRecorder, row_file
-from evorl.run_folder import RunFolderError
-from tests.recorders.runs import NUM_ITERATIONS, make_plan, make_row, record, record_until_killed
+from evorl.runs.files import RunFolderError
+from tests.support.recorded_runs import NUM_ITERATIONS, make_plan, make_row, record, record_until_killed
 
 
 @pytest.fixture
@@ -113,13 +113,11 @@ def test_a_full_or_read_only_disk_is_told_in_words(
     record(recorder, last=3)
     before = path.read_bytes()
 
-    def fail(path: Path, mode: str = "r", **how):
-        if "r" not in mode:
-            raise OSError(number, "cannot")
-        return open(path, mode, **how)
+    def fail(path: Path, mode: str = "w") -> None:
+        raise OSError(number, "cannot")
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_file, "open", fail, raising=False)
+        patch.setattr(row_file, "open_to_write", fail)
         with pytest.raises(RunFolderError, match=said):
             CsvRecorder(path).start(make_plan())
         with pytest.raises(RunFolderError, match=said):  # a new column rewrites the file
@@ -132,3 +130,24 @@ def test_a_row_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="no space is left"):
         recorder._file.append("1,2,3")
     recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (b"\n2,", b"\n2;", "line 3 is no row of 5 numbers"),
+        (b"\n2,", b"\n?,", "line 3 is no row of 5 numbers"),
+        (b",-0.05,", b",-0x05,", "line 3 is no row of 5 numbers"),
+        (b"\n2,", b"\n\xff,", "invalid start byte"),
+        (b"iterations", b"iterationz", "it has no column 'iterations'"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, before: bytes, after: bytes, said: str) -> None:
+    path = tmp_path / "metrics.csv"
+    record(CsvRecorder(path), last=2)
+    assert before in path.read_bytes()
+    damaged = path.read_bytes().replace(before, after, 1)
+    path.write_bytes(damaged)
+    with pytest.raises(RunFolderError, match=f"metrics.csv is damaged .{said}.*: mend it, or move it away"):
+        CsvRecorder(path).resume_at(2)
+    assert path.read_bytes() == damaged

@@ -6,8 +6,11 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from evorl.recorders import JsonlRecorder
-from tests.recorders.runs import make_row, record, record_until_killed
+from evorl.runs.files import RunFolderError
+from tests.support.recorded_runs import make_row, record, record_until_killed
 
 
 def test_every_value_is_there_timings_too(tmp_path: Path) -> None:
@@ -34,3 +37,18 @@ def test_values_that_are_not_finite_come_back(tmp_path: Path) -> None:
     row = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert math.isnan(row["a"])
     assert row["b"] == -math.inf
+
+
+NO_ROWS = ["{", "[1]", "3", '{"a": 1}', '{"iterations": 1e999}', '{"iterations": "x"}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("line", NO_ROWS, ids=range(len(NO_ROWS)))
+def test_a_damaged_file_is_refused_in_words_and_stays(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    record(JsonlRecorder(path), last=2)
+    with path.open("a") as file:
+        file.write(line + "\n")
+    before = path.read_bytes()
+    with pytest.raises(RunFolderError, match=r"metrics.jsonl is damaged \(line 3 is no row with an iteration\)"):
+        JsonlRecorder(path).resume_at(1)
+    assert path.read_bytes() == before

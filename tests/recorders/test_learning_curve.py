@@ -9,8 +9,8 @@ import pytest
 
 from evorl.recorders import CsvRecorder, LearningCurveRecorder, RecorderGroup, draw_learning_curve
 from evorl.recorders.learning_curve import format_steps, read_curves
-from evorl.run_folder import RunFolderError
-from tests.recorders.runs import record
+from evorl.runs.files import RunFolderError
+from tests.support.recorded_runs import record
 
 
 def assert_is_picture(path: Path) -> None:
@@ -67,3 +67,11 @@ def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_steps_on_the_axis() -> None:
     assert [format_steps(x) for x in (0, 500, 25_000, 1.5e6, 2e9)] == ["0", "500", "25k", "1.5M", "2B"]
+
+
+def test_the_picture_is_not_written_through_a_link(tmp_path: Path) -> None:
+    record(CsvRecorder(tmp_path / "metrics.csv"))
+    (tmp_path / "curve.png").symlink_to(tmp_path / "target")
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        draw_learning_curve(tmp_path / "metrics.csv", tmp_path / "curve.png")
+    assert not (tmp_path / "target").exists()

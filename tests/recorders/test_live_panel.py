@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from evorl.recorders import LivePanel
-from tests.recorders.runs import make_plan, make_row, record
+from tests.support.recorded_runs import make_plan, make_row, record
 
 
 class Clock:

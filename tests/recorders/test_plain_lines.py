@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from evorl.recorders import PlainLines
-from tests.recorders.runs import make_plan, make_row, record
+from tests.support.recorded_runs import make_plan, make_row, record
 
 
 class Clock:

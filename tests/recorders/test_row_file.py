@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from evorl.recorders.row_file import RowFile, as_number
+from evorl.runs.files import RunFolderError
 
 
 def test_lines_are_appended_and_replaced(tmp_path: Path) -> None:
@@ -41,3 +44,16 @@ def test_an_empty_file_is_fine(tmp_path: Path) -> None:
 
 def test_numbers_keep_their_kind() -> None:
     assert [repr(as_number("x", value)) for value in (1, 2.0, True, 2**70)] == ["1", "2.0", "1", str(2**70)]
+
+
+@pytest.mark.parametrize("name", ["rows.txt", "rows.txt.new"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious\nand torn")
+    (tmp_path / name).symlink_to(target)
+    file = RowFile(tmp_path / "rows.txt")
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        file.append("a")
+        file.replace(["b"])
+    file.close()
+    assert target.read_text() == "precious\nand torn"

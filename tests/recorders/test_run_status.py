@@ -14,7 +14,7 @@ from evorl.recorders.run_status import (
     losses,
     sparkline,
 )
-from tests.recorders.runs import make_plan, make_row
+from tests.support.recorded_runs import make_plan, make_row
 
 
 class Clock:

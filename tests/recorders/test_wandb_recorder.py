@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from evorl.recorders import WandbRecorder
-from tests.recorders.runs import make_plan, make_row, record
+from evorl.runs.files import RunFolderError
+from tests.support.recorded_runs import make_plan, make_row, record
 
 
 class FakeRun:
@@ -67,3 +68,21 @@ def test_a_missing_library_is_told_in_words(tmp_path: Path, monkeypatch: pytest.
 def test_unknown_modes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="offline, online or disabled, got 'on'"):
         WandbRecorder(tmp_path, mode="on")
+
+
+@pytest.mark.parametrize("place", ["wandb", "wandb/run_id.txt"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, runs: list[FakeRun], place: str) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(tmp_path / "target")
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        WandbRecorder(tmp_path).start(make_plan())
+    assert not (tmp_path / "target").exists()
+    assert not runs
+
+
+def test_an_id_that_is_none_is_refused(tmp_path: Path, runs: list[FakeRun]) -> None:
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "run_id.txt").write_text("../../elsewhere")
+    with pytest.raises(RunFolderError, match="holds no id of a run"):
+        WandbRecorder(tmp_path).start(make_plan())
+    assert not runs

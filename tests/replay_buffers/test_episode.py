@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
-from evorl.ops.collectives import DATA_AXIS
-from evorl.replay_buffers import EpisodeReplayBuffer, EpisodeReplayState, episode_span
+from evorl.replay_buffers.episode import EpisodeReplayBuffer, EpisodeReplayState, episode_span
+from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
+from tests.conformance.replay_buffer import ReplayBufferContract
 
 NUM_ENVS, ROWS = 4, 12
 COMPLETE = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
 RUNNING_TOO = COMPLETE.replace(only_complete=False)
+
+
+class TestContract(ReplayBufferContract):
+    copied = frozenset({"pred"})  # a byte for each step: its ``dones`` are read where they are written
+
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        return EpisodeReplayBuffer(capacity=capacity, num_envs=num_envs)
 
 
 def _history(length: int, ends: float = 0.3) -> SampleBatch:
@@ -124,64 +130,3 @@ def test_another_step_of_the_same_episode() -> None:
     np.testing.assert_array_equal(later_span.length, span.length)
     assert (later_span.step >= span.step).all()
     assert state.data.dones[span.end, envs].all()
-
-
-def test_masked_rows_are_no_steps_of_an_episode() -> None:
-    history, mask = _history(9), jnp.array([True, False, True, True, False, False, True, True, True])
-    state = COMPLETE.init(jax.tree.map(lambda x: x[0, 0], history))
-    masked = COMPLETE.add(COMPLETE.add(state, history, mask), history, mask)
-    kept = jax.tree.map(lambda x: x[mask], history)
-    jax.tree.map(np.testing.assert_array_equal, masked, COMPLETE.add(COMPLETE.add(state, kept), kept))
-    unchanged = COMPLETE.add(masked, history, jnp.zeros((), bool))
-    jax.tree.map(np.testing.assert_array_equal, unchanged, masked)
-
-
-def test_memory_is_told_before_it_is_taken() -> None:
-    spec = jax.tree.map(lambda x: x[0, 0], _history(1))
-    state = COMPLETE.init(spec)
-    stored = (state.data, state.steps, state.lengths)
-    assert sum(leaf.nbytes for leaf in jax.tree.leaves(stored)) == COMPLETE.num_bytes(spec)
-    assert int(COMPLETE.num_choices(state)) == 0
-
-
-def test_adding_inside_a_loop_copies_no_index() -> None:
-    buffer = EpisodeReplayBuffer(capacity=997 * NUM_ENVS, num_envs=NUM_ENVS)
-
-    def loop(state: EpisodeReplayState, key: jax.Array) -> EpisodeReplayState:
-        def step(state: EpisodeReplayState, step_key: jax.Array) -> tuple[EpisodeReplayState, None]:
-            _, envs = buffer.draw_indices(state, step_key, 5)
-            obs = jnp.full((3, NUM_ENVS), 1.0) * envs.sum()
-            return buffer.add(state, SampleBatch(obs=obs, dones=obs > 3)), None
-
-        return jax.lax.scan(step, state, jax.random.split(key, 50))[0]
-
-    state = buffer.init(jax.tree.map(lambda x: x[0, 0], _history(1)))
-    text = jax.jit(loop, donate_argnums=0).lower(state, jax.random.key(0)).compile().as_text()
-    instructions = re.findall(rf"= s32\[997,{NUM_ENVS}\]\S* ([\w-]+)\(", text)
-    assert {"scatter", "dynamic-update-slice"} & set(instructions)
-    assert not {"copy", "select", "conditional", "concatenate"} & set(instructions), str(instructions)
-
-
-@pytest.mark.parametrize("devices", [2, 4])
-def test_draws_do_not_depend_on_the_number_of_devices(devices: int) -> None:
-    mesh = jax.make_mesh(
-        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
-    )
-    state, by_env = _stored(_history(31)), PartitionSpec(None, DATA_AXIS)
-    spec = jax.tree.map(lambda leaf: by_env if leaf.ndim > 1 else PartitionSpec(), state)
-
-    def add_and_draw(state: EpisodeReplayState, batch: SampleBatch, key: jax.Array) -> tuple:
-        state = COMPLETE.add(state, batch)
-        rows, envs = COMPLETE.draw_indices(state, key, 50)
-        return rows, envs, episode_span(state, rows, envs, NUM_ENVS)
-
-    batch_spec = SampleBatch(obs=by_env, dones=by_env)
-    sharded = jax.shard_map(
-        add_and_draw,
-        mesh=mesh,
-        in_specs=(spec, batch_spec, PartitionSpec()),
-        out_specs=PartitionSpec(),
-        check_vma=False,
-    )
-    arguments = (state, _history(2), jax.random.key(5))
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(*arguments), add_and_draw(*arguments))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from jax.sharding import PartitionSpec
 
-from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.sum_tree import get_weights
-from evorl.replay_buffers import PrioritizedReplayBuffer, PrioritizedReplayState
+from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from tests.conformance.replay_buffer import ReplayBufferContract
 
 BUFFER = PrioritizedReplayBuffer(capacity=24, num_envs=4, exponent=0.5)  # 6 rows
 SPEC = {"id": jax.ShapeDtypeStruct((), jnp.int32)}
+
+
+class TestContract(ReplayBufferContract):
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        return PrioritizedReplayBuffer(capacity=capacity, num_envs=num_envs, exponent=0.5)
 
 
 def _filled(num_rows: int) -> PrioritizedReplayState:
@@ -73,34 +78,5 @@ def test_masked_rows_and_errors_change_nothing() -> None:
     jax.tree.map(np.testing.assert_array_equal, same, state)
 
 
-def test_only_what_is_stored_is_drawn() -> None:
-    rows, _ = BUFFER.draw_indices(_filled(3), jax.random.key(1), 1000)
-    assert int(rows.max()) == 2
-
-
 def test_its_exponent_is_data() -> None:
     assert jax.tree.leaves(BUFFER) == [0.5]
-
-
-@pytest.mark.parametrize("devices", [2, 4])
-def test_draws_do_not_depend_on_the_number_of_devices(devices: int) -> None:
-    mesh = jax.make_mesh(
-        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
-    )
-    state = _with_errors(_filled(6), jnp.arange(24.0))
-    spec = jax.tree.map(lambda _: PartitionSpec(), state).replace(data={"id": PartitionSpec(None, DATA_AXIS)})
-
-    def add_and_draw(state: PrioritizedReplayState, batch: dict, key: jax.Array) -> tuple:
-        state = BUFFER.add(state, batch)
-        return BUFFER.sample(state, key, 50), state.priorities
-
-    batch, key = {"id": jnp.full((1, 4), 99, jnp.int32)}, jax.random.key(5)
-    sharded = jax.shard_map(
-        add_and_draw,
-        mesh=mesh,
-        in_specs=(spec, {"id": PartitionSpec(None, DATA_AXIS)}, PartitionSpec()),
-        out_specs=PartitionSpec(),
-        check_vma=False,
-    )
-    expected = add_and_draw(state, batch, key)
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(state, batch, key), expected)

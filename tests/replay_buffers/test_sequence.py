@@ -8,19 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
-from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.sum_tree import get_weights
-from evorl.replay_buffers import (
-    PrioritizedReplayState,
-    PrioritizedSequenceReplayBuffer,
-    ReplayState,
-    SequenceReplayBuffer,
-    take_sequences,
-)
+from evorl.replay_buffers.sequence import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer, take_sequences
+from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.conformance.replay_buffer import ReplayBufferContract
 
 NUM_ENVS, ROWS, LENGTH, PERIOD = 4, 12, 5, 2
 BUFFER = SequenceReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, length=LENGTH, period=PERIOD)
@@ -30,14 +24,26 @@ PRIORITIZED = PrioritizedSequenceReplayBuffer(
 LENGTHS_OF_HISTORY = [3, 5, 9, 12, 17, 28]  # less than a sequence, one, some, a full ring, and around it
 
 
+class TestContract(ReplayBufferContract):
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        return SequenceReplayBuffer(capacity=capacity, num_envs=num_envs, length=4, period=2)
+
+
+class TestPrioritizedContract(ReplayBufferContract):
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        return PrioritizedSequenceReplayBuffer(capacity=capacity, num_envs=num_envs, length=4, period=2)
+
+
 def _history(length: int) -> SampleBatch:
-    """Random ends; step t of environment b has the number ``100 t + b`` and the memory ``[t, b]``."""
+    """Random ends; step t of environment b has the number ``100 t + b`` and the recurrent state ``[t, b]``."""
     t, b = jnp.meshgrid(jnp.arange(length), jnp.arange(NUM_ENVS), indexing="ij")
     return SampleBatch(
         obs=(100 * t + b).astype(jnp.float32),
         dones=jax.random.bernoulli(jax.random.key(0), 0.3, (length, NUM_ENVS)),
         extras=PyTreeDict(
-            memory=PyTreeDict(hidden=jnp.stack([t, b], axis=-1).astype(jnp.float32)),
+            recurrent_state=PyTreeDict(hidden=jnp.stack([t, b], axis=-1).astype(jnp.float32)),
             termination=t % 3 == 0,
         ),
     )
@@ -71,7 +77,7 @@ def test_sequences_are_what_was_added(length: int) -> None:
     )
     assert batch.obs.shape == (LENGTH, len(times))
     for i, (time, env) in enumerate(zip(times, envs, strict=True)):
-        np.testing.assert_array_equal(batch.extras.memory.hidden[i], [time, env])
+        np.testing.assert_array_equal(batch.extras.recurrent_state.hidden[i], [time, env])
         for k in range(LENGTH):
             is_stored = time + k < length
             assert bool(batch.extras.mask[k, i]) == is_stored
@@ -189,29 +195,3 @@ def test_rows_are_rounded_up_to_the_period() -> None:
 def test_impossible_sequences_are_refused(cls: type[SequenceReplayBuffer], arguments: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         cls(capacity=48, num_envs=4, **arguments)
-
-
-@pytest.mark.parametrize("buffer", [BUFFER, PRIORITIZED])
-@pytest.mark.parametrize("devices", [2, 4])
-def test_sequences_do_not_depend_on_the_number_of_devices(devices: int, buffer: SequenceReplayBuffer) -> None:
-    mesh = jax.make_mesh(
-        (devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
-    )
-    state, by_env = _stored(_history(17), buffer), PartitionSpec(None, DATA_AXIS)
-    spec: ReplayState | PrioritizedReplayState = jax.tree.map(lambda _: PartitionSpec(), state)
-    spec = spec.replace(data=jax.tree.map(lambda _: by_env, state.data))
-
-    def add_and_take(state: ReplayState, batch: SampleBatch, key: jax.Array) -> SampleBatch:
-        state = buffer.add(state, batch)
-        rows, envs = buffer.draw_indices(state, key, 30)
-        return take_sequences(state, rows, envs, NUM_ENVS, LENGTH)
-
-    sharded = jax.shard_map(
-        add_and_take,
-        mesh=mesh,
-        in_specs=(spec, jax.tree.map(lambda _: by_env, state.data), PartitionSpec()),
-        out_specs=PartitionSpec(),
-        check_vma=False,
-    )
-    arguments = (state, _history(2), jax.random.key(5))
-    jax.tree.map(np.testing.assert_array_equal, jax.jit(sharded)(*arguments), add_and_take(*arguments))

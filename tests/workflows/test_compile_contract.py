@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,9 +13,11 @@ import pytest
 
 from evorl.algorithms.ppo import PPOAgent, PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
-from evorl.workflows import Workflow, execution
-from evorl.workflows.compile_clock import CompileClock
-from tests.small_workflows import arrays, assert_close, assert_identical, small
+from evorl.execution import programs
+from evorl.execution.compile_clock import CompileClock
+from evorl.workflows.workflow import Workflow
+from tests.support.compilation import compiled_to_run_long
+from tests.support.small_workflows import arrays, assert_close, assert_identical, small
 
 FAMILIES = [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")]
 
@@ -26,47 +26,8 @@ def _use_everything(workflow: Workflow) -> None:
     state = workflow.init(0)
     workflow.step(state)
     workflow.evaluate(state)
-    _, state = execution.iterate_program(workflow, state, 2)
+    _, state = programs.iterate_program(workflow, state, 2)
     jax.block_until_ready(state)
-
-
-def _with_other_numbers(workflow: Workflow) -> Workflow:
-    """Every number that is data changed."""
-    changed = jax.tree.map(lambda x: x * 0.9, workflow)
-    assert all(isinstance(x, float) for x in jax.tree.leaves(workflow))
-    return changed
-
-
-@contextmanager
-def compiled_names() -> Iterator[list[str]]:
-    """The names of the programs that are compiled, or fetched from the cache, within."""
-    names: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found = re.search(r"Finished XLA compilation of (\S+)", record.getMessage())
-            if found:
-                names.append(found.group(1))
-
-    handler, logger = Handler(), logging.getLogger("jax")
-    logger.addHandler(handler)
-    propagate, logger.propagate = logger.propagate, False
-    jax.config.update("jax_log_compiles", True)  # in every thread, which jax.log_compiles() would not be
-    try:
-        yield names
-    finally:
-        jax.config.update("jax_log_compiles", False)
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-
-
-@pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
-def test_other_numbers_compile_nothing(algorithm: str, env: str) -> None:
-    first = small(algorithm, env)
-    _use_everything(first)
-    clock = CompileClock()
-    _use_everything(_with_other_numbers(first))
-    assert clock.num_programs == 0
 
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
@@ -74,7 +35,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("ppo", {"optimizer": {"learning_rate": 1}}),
     ("ppo", {"agent": {"network": {"torso": [8]}, "clip_epsilon": 0.1, "entropy_coefficient": 0}}),
     ("ppo", {"gae_lambda": 1, "total_timesteps": 1e9, "log_interval": 1, "checkpoint_interval": 7}),
-    ("sac", {"discount": 0, "tau": 1, "learning_starts": 7}),
+    ("sac", {"discount": 0, "tau": 1, "learning_starts": 7, "importance_exponent": {"start": 0.1, "end": 0.2}}),
     ("sac", {"critic_optimizer": {"learning_rate": 0.1}, "actor_optimizer": {"learning_rate": 0.2}}),
     ("sac", {"agent": {"network": {"torso": [8]}, "temperature": 2, "adaptive_temperature": True}}),
 ]
@@ -96,19 +57,6 @@ def test_another_config_of_equal_structure_compiles_nothing(algorithm: str, chan
 @pytest.mark.parametrize("changes", [{"num_epochs": 1}, {"agent": {"network": {"torso": [9]}}}])
 def test_another_structure_is_another_program(changes: dict[str, Any]) -> None:
     assert jax.tree.structure(small("ppo", **changes)) != jax.tree.structure(small("ppo"))
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
-def test_a_training_run_compiles_its_step_once(algorithm: str) -> None:
-    """Whatever the lengths of its chunks, and with rows and evaluations between them."""
-    jax.clear_caches()
-    workflow = small(algorithm, dict(FAMILIES)[algorithm], eval_interval=320, log_interval=64)
-    with compiled_names() as names:
-        workflow.learn()
-    counts = {name: names.count(name) for name in names}
-    assert counts["jit(_iterate_on_mesh)"] == 1
-    assert counts["jit(_initial_state)"] == 1
-    assert counts["jit(evaluate_program)"] == 1
 
 
 def test_workflows_and_agents_are_arguments_of_jitted_functions() -> None:
@@ -146,15 +94,6 @@ def test_a_sweep_is_one_vmap() -> None:
     assert_close(jax.tree.map(lambda x: x[1], swept), alone.agent_state.params, 1e-5)
 
 
-@pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
-def test_the_state_is_donated(algorithm: str, env: str) -> None:
-    """All of it: what could not be used again in place would be a warning, and warnings are errors here."""
-    workflow = small(algorithm, env)
-    state = workflow.init(0)
-    execution.iterate_program(workflow, state, 1)
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
-
-
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])
 def test_a_step_leaves_its_state_alone(algorithm: str) -> None:
     workflow = small(algorithm)
@@ -178,15 +117,16 @@ def _with_large_buffer(**changes: Any) -> SACWorkflow:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@compiled_to_run_long()
 def test_no_copy_of_the_replay_buffer(layout: str) -> None:
     workflow = LAYOUTS[layout]()
     state = jax.eval_shape(workflow.init, jax.random.key(0))
-    specs = execution.state_specs(workflow.execution, workflow.sharded_axes, state)
+    specs = programs.state_specs(workflow.execution, workflow.sharded_axes, state)
     if workflow.execution.axis is not None:
         mesh = workflow.execution.mesh
         shardings = jax.tree.map(lambda spec: jax.sharding.NamedSharding(mesh, spec), specs)
         state = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, shardings)
-    compiled = execution.iterate_program.lower(workflow, state, 3).compile()
+    compiled = programs.iterate_program.lower(workflow, state, 3).compile()
     text = compiled.as_text()
     assert re.search(rf"\[(\d+,)*{ROWS},", text), "the buffer is not to be found in the program"
     copies = re.findall(rf"^.*= \S*\[(?:\d+,)*{ROWS},[^=]* copy(?:-start)?\(.*$", text, re.MULTILINE)

@@ -13,10 +13,12 @@ import pytest
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.execution import programs
+from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.types import PyTreeDict, State
-from evorl.workflows import Execution, Workflow, execution
-from tests.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import EPISODE_STEPS, POP_SIZE, arrays, assert_close, assert_identical, small
 
 GENERATION_STEPS = 2 * POP_SIZE * EPISODE_STEPS  # of Pendulum, which does not end before
 CONFIG = {"agent": {"network": {"torso": [8]}, "normalize_obs": True}, "episodes_per_individual": 2}
@@ -58,7 +60,7 @@ def collect(workflow: Workflow) -> Callable[[State], tuple[EpisodeOutcomes, Stat
 
 def _generations(workflow: Workflow, state: State, number: int = 4) -> tuple[PyTreeDict, State]:
     """Metrics ``[number, ...]`` of some generations, and the state after them."""
-    metrics, state = execution.iterate_program(workflow, state, number)
+    metrics, state = programs.iterate_program(workflow, state, number)
     return jax.tree.map(lambda x: x[:number], metrics), state
 
 
@@ -129,7 +131,7 @@ def test_a_population_need_not_be_divisible() -> None:
 )
 def test_layouts_do_not_show(workflow: Workflow, generations: tuple, layout: dict[str, Any]) -> None:
     laid_out = workflow.replace(**layout)
-    metrics, state = _generations(laid_out, execution.place(laid_out, workflow.init(0)))
+    metrics, state = _generations(laid_out, programs.place(laid_out, workflow.init(0)))
     assert_close(metrics, generations[0], 1e-4)
     assert_close(state.agent_state, generations[1].agent_state, 1e-4)
     assert_identical(state.key, generations[1].key)
@@ -141,7 +143,7 @@ def test_individuals_play_with_normalised_layers() -> None:
     before = workflow.init(0)
     assert before.reference_batch.shape == (16, 3)
     shared = workflow.replace(execution=Execution(axis=DATA_AXIS, num_devices=2), eval_chunk=2)
-    metrics, state = _generations(shared, execution.place(shared, workflow.init(0)), 1)
+    metrics, state = _generations(shared, programs.place(shared, workflow.init(0)), 1)
     assert_identical(state.reference_batch, before.reference_batch)
 
     def normalised(state: State, policy: Any) -> Any:
@@ -196,8 +198,8 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_envs": 8}, "Unknown config key 'num_envs'"),
-        ({"autoreset_mode": "FAST"}, "Unknown config key 'autoreset_mode'"),
+        ({"num_envs": 8}, "here is no config key 'num_envs'"),
+        ({"autoreset_mode": "FAST"}, "here is no config key 'autoreset_mode'"),
         ({"optimizer": {"name": "openes", "pop_size": 7}}, "pop_size=7: mirrored sampling takes pairs, so an even"),
         ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'openes'\?"),
         ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
@@ -227,7 +229,7 @@ def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
         optimizer={"name": "openes", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
     )
     state = jax.eval_shape(workflow.init, jax.random.key(0))
-    compiled = execution.iterate_program.lower(workflow, state, 1).compile()
+    compiled = programs.iterate_program.lower(workflow, state, 1).compile()
     of_one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.agent_state.params.policy))
     memory = compiled.memory_analysis()
     assert memory.temp_size_in_bytes < 2.5 * 16 * of_one

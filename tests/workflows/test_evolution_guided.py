@@ -12,15 +12,15 @@ import pytest
 
 from evorl.algorithms.erl import ERLWorkflow
 from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.execution import programs
 from evorl.metrics import WideCounter
 from evorl.types import PyTreeDict, State
-from evorl.workflows import execution
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from evorl.workflows.nested_learner import row_of
-from tests.countdown import LONGEST
-from tests.small_workflows import arrays, assert_close, assert_identical, inner_config, one_iteration, small
+from tests.support.countdown import LONGEST
+from tests.support.small_workflows import arrays, assert_close, assert_identical, inner_config, one_iteration, small
 
-COUNTDOWN = {"factory": "tests.countdown:Countdown", "max_episode_steps": LONGEST + 1}
+COUNTDOWN = {"factory": "tests.support.countdown:Countdown", "max_episode_steps": LONGEST + 1}
 LEARNER = {
     **inner_config("td3"),
     "num_envs": 1,
@@ -134,8 +134,8 @@ def test_the_fitness_is_that_of_the_individuals(algorithm: str) -> None:
 def test_devices_do_not_show(algorithm: str) -> None:
     workflow, wide = guided(algorithm), guided(algorithm, devices=2)
     assert wide.execution.num_devices == 2
-    metrics, state = execution.iterate_program(workflow, workflow.init(1), 5)
-    wide_metrics, wide_state = execution.iterate_program(wide, wide.init(1), 5)
+    metrics, state = programs.iterate_program(workflow, workflow.init(1), 5)
+    wide_metrics, wide_state = programs.iterate_program(wide, wide.init(1), 5)
     assert int(metrics.updates[4]) > 0
     assert_close(wide_metrics, metrics, 1e-3)
     assert_close(wide_state.replay_state, state.replay_state, 1e-4)
@@ -146,9 +146,9 @@ def test_devices_do_not_show(algorithm: str) -> None:
 
 def test_a_seed_of_several_is_the_solo_run() -> None:
     together, solo = guided(num_seeds=2), guided()
-    _, states = execution.iterate_program(together, together.init(5), 3)
+    _, states = programs.iterate_program(together, together.init(5), 3)
     for i in range(2):
-        _, state = execution.iterate_program(solo, solo.init(5 + i), 3)
+        _, state = programs.iterate_program(solo, solo.init(5 + i), 3)
         own = {name: jax.tree.map(lambda x, i=i: x[i], states[name]) for name in ("replay_state", "ec_state", "best")}
         assert_close(own, {name: state[name] for name in own}, 1e-4)
         assert int(row_of(states.timesteps, i)) == int(state.timesteps)
@@ -180,8 +180,8 @@ def test_evaluations_read_little() -> None:
         ({"learner": {"num_envs": 1}}, "learner.workflow is missing"),
         ({"optimizer": {"name": "cmaes", "pop_size": 4}}, "CMAES lets 0 of 4 be replaced"),
         ({"optimizer": {"name": "ga", "pop_size": 4, "num_elites": 3}, "num_rl_agents": 2}, "lets 1 of 4"),
-        ({"optimiser": {}}, "did you mean 'optimizer'"),
-        ({"agent": {}}, "Unknown config key 'agent'"),
+        ({"optimiser": {}}, "Did you mean 'optimizer'"),
+        ({"agent": {}}, "here is no config key 'agent'"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be"),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 
 from evorl.metrics import WideCounter
 from evorl.types import PyTreeDict, State
-from evorl.workflows import Workflow
 from evorl.workflows.nested_learner import UPDATES_AT_ONCE, in_blocks, learn_in_blocks, row_of, updates_for_steps
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from tests.small_workflows import assert_identical, small
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import assert_identical, small
 
 
 def learner(**changes: object) -> OffPolicyWorkflow:

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.execution import programs
 from evorl.ops.sum_tree import get_weights
 from evorl.types import State
-from evorl.workflows import execution
-from tests.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_identical, small
+from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_identical, small
 
 
 def test_warming_up_acts_at_random_and_learns_nothing() -> None:
@@ -88,7 +88,7 @@ def test_the_true_successor_is_stored_where_an_episode_ended() -> None:
     workflow = small("sac", "Pendulum-v1")
     state = workflow.init(0)
     # The tests' older emitters round an observation and its copy apart; those of users do not.
-    step = execution.step_program.lower(workflow, state).compile({"xla_cpu_use_fusion_emitters": True})
+    step = programs.step_program.lower(workflow, state).compile({"xla_cpu_use_fusion_emitters": True})
     for _ in range(EPISODE_STEPS + 2):
         _, state = step(workflow, state)
     assert int(state.replay_state.size) == EPISODE_STEPS + 2
@@ -114,9 +114,9 @@ def test_the_oldest_make_room() -> None:
         ({"batch_size": 0}, "batch_size must be"),
         ({"n_step": 17}, "n_step=17 is more than the 16 steps of each environment that replay_capacity=128 keeps"),
         ({"updates_per_iteration": -1}, "updates_per_iteration must be"),
-        ({"batchsize": 3}, "did you mean 'batch_size'"),
-        ({"critic_optimizer": {"lerning_rate": 1.0}}, "did you mean 'learning_rate'"),
-        ({"agent": {"temprature": 1.0}}, "did you mean 'temperature'"),
+        ({"batchsize": 3}, "Did you mean 'batch_size'"),
+        ({"critic_optimizer": {"lerning_rate": 1.0}}, "Did you mean 'learning_rate'"),
+        ({"agent": {"temprature": 1.0}}, "Did you mean 'temperature'"),
         ({"agent": {"network": {"torsos": [8]}}}, "Did you mean 'torso'"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evorl.ops.normalization import init_statistics, update_statistics
-from tests.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, small
+from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, small
 
 LENGTH = 8
 

@@ -15,9 +15,9 @@ from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params
-from evorl.workflows import OffPolicyWorkflow
+from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
-from tests.small_workflows import assert_close, assert_identical, moved_apart, small
+from tests.support.small_workflows import assert_close, assert_identical, moved_apart, small
 
 KEY, OPTIMIZER = jax.random.key(3), Optimizer(learning_rate=1e-2)
 NUM_POLICIES, NUM_UPDATES, BATCH = 3, 5, 16

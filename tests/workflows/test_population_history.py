@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.config.search_space import SearchSpace
 from evorl.workflows.population_history import PopulationHistory
-from evorl.workflows.search_space import SearchSpace
 
 PARENTS = [[0, 0, 2], [0, 1, 1], [2, 1, 2], [0, 1, 2]]
 SCORES = [[3.0, 1.0, 2.0], [1.0, 3.0, 0.0], [0.0, 1.0, 5.0], [9.0, 2.0, 3.0]]

@@ -11,18 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.checkpointing import RunCheckpointer
-from evorl.cli import restore
+from evorl.cli.main import restore
 from evorl.ec.archives import CentroidArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
+from evorl.execution import programs
+from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.recorders import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.recording import Panel
 from evorl.types import State
-from evorl.workflows import Execution, execution
-from evorl.workflows.charts import Panel
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
-from tests.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small
+from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small
 
 ALGORITHMS = ["map_elites", "pga_me"]
 GENERATIONS, SEED = 6, 2
@@ -42,7 +43,7 @@ def _collected(workflow: QualityDiversityWorkflow, state: State) -> EpisodeOutco
 def trained(algorithm: str) -> tuple[QualityDiversityWorkflow, dict[str, np.ndarray], State]:
     """The workflow, its metrics ``[G]``, and its state after so many generations."""
     workflow = qd(algorithm)
-    metrics, state = execution.iterate_program(workflow, workflow.init(SEED), GENERATIONS)
+    metrics, state = programs.iterate_program(workflow, workflow.init(SEED), GENERATIONS)
     metrics.pop("episodes")
     return workflow, {name: np.asarray(x)[:GENERATIONS] for name, x in metrics.items()}, state
 
@@ -90,6 +91,23 @@ def test_a_generation_goes_into_the_archive() -> None:
         assert_identical(elite, jax.tree.map(lambda x, best=best: x[best], state.population))
 
 
+def test_a_return_that_is_no_number_fills_no_cell() -> None:
+    """Not as the worst, as an optimizer takes it: an archive has empty cells that anything would fill."""
+    workflow, _, _ = trained("map_elites")
+    state = workflow.init(SEED)
+    outcomes = _collected(workflow, state)
+    broken = outcomes.replace(returns=outcomes.returns.at[3, 0].set(jnp.nan))
+    cells = np.asarray(workflow.archive.cells(workflow.descriptor_values(outcomes)))
+    update = jax.jit(workflow.update)
+    (_, whole), (metrics, after) = update(state, outcomes), update(state, broken)
+    fitness = np.asarray(outcomes.returns.mean(axis=1))
+    others = [fitness[i] for i in np.flatnonzero(cells == cells[3]) if i != 3]
+    assert after.archive_state.fitness[cells[3]] == max(others, default=-np.inf)
+    elsewhere = np.arange(workflow.archive.num_cells) != cells[3]
+    np.testing.assert_array_equal(after.archive_state.fitness[elsewhere], whole.archive_state.fitness[elsewhere])
+    assert np.isfinite(metrics.fitness)
+
+
 def test_offspring_descend_from_elites() -> None:
     """Without noise, and with one elite only, they are it."""
     workflow = qd("map_elites", variation={"iso_sigma": 0.0, "line_sigma": 0.5})
@@ -108,9 +126,9 @@ def test_descriptors_are_means_or_last_values() -> None:
     outcomes = _collected(means, means.init(SEED))
     assert outcomes.returns.shape == (8, 1)
     expected = np.stack([np.asarray(outcomes.last[name])[:, 0] for name in means.descriptors], axis=1)
-    np.testing.assert_array_equal(lasts.described(outcomes), expected)
+    np.testing.assert_array_equal(lasts.descriptor_values(outcomes), expected)
     expected = np.stack([np.asarray(outcomes.totals[name])[:, 0] for name in means.descriptors], axis=1)
-    np.testing.assert_allclose(means.described(outcomes), expected / EPISODE_STEPS, rtol=1e-6)
+    np.testing.assert_allclose(means.descriptor_values(outcomes), expected / EPISODE_STEPS, rtol=1e-6)
 
 
 def test_a_vector_is_a_descriptor_of_several_numbers() -> None:
@@ -118,7 +136,7 @@ def test_a_vector_is_a_descriptor_of_several_numbers() -> None:
     workflow = qd("map_elites", descriptors=["next_obs"], archive=archive, episodes_per_individual=2)
     assert isinstance(workflow.archive, CentroidArchive)
     outcomes = _collected(workflow, workflow.init(SEED))
-    described = workflow.described(outcomes)
+    described = workflow.descriptor_values(outcomes)
     np.testing.assert_allclose(described, outcomes.totals["next_obs"].mean(axis=1) / EPISODE_STEPS, rtol=1e-5)
     metrics, _ = workflow.step(workflow.init(SEED))
     assert 0.0 < float(metrics.coverage) <= 8 / 12
@@ -137,7 +155,7 @@ def test_a_vector_is_a_descriptor_of_several_numbers() -> None:
 def test_layout_does_not_show(algorithm: str, layout: dict[str, Any]) -> None:
     workflow, _, state = trained(algorithm)
     laid_out = workflow.replace(**layout)
-    _, its_state = execution.iterate_program(laid_out, execution.place(laid_out, workflow.init(SEED)), GENERATIONS)
+    _, its_state = programs.iterate_program(laid_out, programs.place(laid_out, workflow.init(SEED)), GENERATIONS)
     for name in ("archive_state", "agent_state", "population"):
         assert_close(its_state[name], state[name], 1e-3)
     assert_identical(its_state.timesteps, state.timesteps)
@@ -147,7 +165,7 @@ def test_layout_does_not_show(algorithm: str, layout: dict[str, Any]) -> None:
 def test_seeds_side_by_side(algorithm: str) -> None:
     _, _, state = trained(algorithm)
     together = qd(algorithm, num_seeds=2)
-    _, states = execution.iterate_program(together, together.init(SEED - 1), GENERATIONS)
+    _, states = programs.iterate_program(together, together.init(SEED - 1), GENERATIONS)
     assert_close(jax.tree.map(lambda x: x[1], states.archive_state), state.archive_state, 1e-3)
 
 
@@ -222,7 +240,7 @@ def test_the_archive_is_drawn_at_the_end(tmp_path: Path) -> None:
         ({"archive": {"name": "grid", "cells": 3}}, "archive"),
         ({"archive": {"name": "grid", "bins": 4}}, r"archive\.bins must be a list, such as \[4\], got 4"),
         ({"descriptors": "next_obs.0"}, r"descriptors must be a list, such as \['next_obs\.0'\]"),
-        ({"discount": 0.9}, "Unknown config key 'discount'"),
+        ({"discount": 0.9}, "here is no config key 'discount'"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number"),
     ],
 )

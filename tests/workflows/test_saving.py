@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
+from evorl.agent import AgentState
 from evorl.algorithms.ppo import PPOWorkflow
-from evorl.types import PyTreeDict
-from evorl.workflows import TrainingDiverged, Workflow, learning
-from tests.small_workflows import assert_identical, small
+from evorl.execution import learning
+from evorl.execution.learning import TrainingDiverged
+from evorl.metrics import WideCounter
+from evorl.runs.recording import Recorder
+from evorl.types import PyTreeDict, State
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import assert_identical, small
+from tests.support.training_runs import Shelf
 
 STEPS = 64  # in one iteration
-
-
-class Shelf:
-    """A checkpointer that notes what it is given."""
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[int, float | None]] = []
-        self.progress: dict[str, Any] = {}
-
-    def save(self, state: Any, progress: dict[str, Any], score: float | None) -> None:
-        assert int(state.iterations) == progress["iterations"]
-        self.saved.append((progress["iterations"], score))
-        self.progress = progress
 
 
 def _workflow(**changes: Any) -> Workflow:
@@ -74,19 +68,6 @@ def test_a_stop_saves_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shelf.saved[-1] == (1, None)
 
 
-def test_divergence_keeps_the_last_good_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state with the infinite loss is not saved, also when it would be due."""
-    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
-    workflow = _workflow(checkpoint_interval=STEPS)
-    shelf = Shelf()
-    state = workflow.learn(checkpointer=shelf, should_stop=lambda: True)
-    assert shelf.saved == [(1, None)]
-    poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
-    with pytest.raises(TrainingDiverged, match=r"in iteration 2 \(128 steps\); the last good checkpoint, of 64 steps"):
-        poisoned.learn(state, checkpointer=shelf, progress=shelf.progress)
-    assert shelf.saved == [(1, None)]
-
-
 def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
     workflow = _workflow(checkpoint_interval=STEPS)
@@ -95,10 +76,26 @@ def test_broken_parameters_are_not_saved_after_finite_losses(monkeypatch: pytest
     monkeypatch.setattr(learning.LearningRun, "_refuse_divergence", lambda self, rows: None)
     poisoned = workflow.replace(optimizer=workflow.optimizer.replace(learning_rate=float("nan")))
     with pytest.raises(
-        TrainingDiverged, match=r"parameters\['policy'\].* became nan in iteration 2 .*of 64 steps, is kept"
+        TrainingDiverged,
+        match=r"parameters\['agent_state'\]\['policy'\].* became nan in iteration 2 .*of 64 steps, is kept",
     ):
         poisoned.learn(state, checkpointer=shelf, progress=shelf.progress)
     assert shelf.saved == [(1, None)]
+
+
+@pytest.mark.parametrize("entry", ["members", "learners", "learner"])
+def test_broken_parameters_of_members_and_learners_are_not_saved(entry: str) -> None:
+    """Also those of agents deeper in the state: of a population's members, of the learners beside a population."""
+    params = PyTreeDict(policy=jnp.ones((4, 2)), value=jnp.ones((4, 3)))
+    run, shelf = learning.LearningRun(_workflow(), Recorder(), Shelf(), {}, 0, 0), Shelf()
+    run.checkpointer = shelf
+    whole = State({entry: PyTreeDict(agent_state=AgentState(params=params)), "iterations": WideCounter.create()})
+    run._save(whole, None)
+    params = params.replace(value=params.value.at[2, 1].set(jnp.nan))
+    broken = State({**whole, entry: PyTreeDict(agent_state=AgentState(params=params))})
+    with pytest.raises(TrainingDiverged, match=rf"parameters\['{entry}'\]\['agent_state'\]\['value'\] became nan"):
+        run._save(broken, None)
+    assert len(shelf.saved) == 1
 
 
 def test_the_length_of_chunks_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:

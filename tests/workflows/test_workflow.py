@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.workflows import Workflow
-from tests.small_workflows import assert_close, assert_identical, small
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import assert_close, assert_identical, small
 
 ALGORITHMS = ["ppo", "sac"]
 

@@ -1,9 +1,7 @@
 """Archives of quality diversity: the best solution of every kind."""
 
-from evorl.ec.archives.archive import Archive, ArchiveState
+from evorl.ec.archives.archive import ARCHIVES, Archive, ArchiveState
 from evorl.ec.archives.centroid import CentroidArchive
 from evorl.ec.archives.grid import GridArchive
-
-ARCHIVES: dict[str, type[Archive]] = {"grid": GridArchive, "centroid": CentroidArchive}
 
 __all__ = ["ARCHIVES", "Archive", "ArchiveState", "CentroidArchive", "GridArchive"]

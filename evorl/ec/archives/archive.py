@@ -13,9 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.config.names import load, no_such
 from evorl.ops.random import draw
-from evorl.suggestions import no_such
 from evorl.types import Key, Params, PyTreeData, PyTreeNode
+
+# Archives by the names that configs give them.
+ARCHIVES = {
+    "grid": "evorl.ec.archives.grid:GridArchive",
+    "centroid": "evorl.ec.archives.centroid:CentroidArchive",
+}
 
 
 class ArchiveState(PyTreeData):
@@ -42,7 +48,10 @@ class Archive(PyTreeNode):
 
     Attributes:
         low: the least descriptor of each of the D dimensions.
-        high: the greatest. A descriptor outside belongs to the cell at the border.
+        high: the greatest; a descriptor outside belongs to the cell at the border.
+
+    Settings:
+        name: grid, or centroid: cells around evenly spread points.
 
     Raises:
         ValueError: ``low`` and ``high`` differ in length, or are in disorder.
@@ -72,13 +81,16 @@ class Archive(PyTreeNode):
         Raises:
             ValueError: it names none, or one that there is not; with the nearest name.
         """
-        from evorl.ec.archives import ARCHIVES  # it knows them all
-
         settings = dict(config)
         name = settings.pop("name", None)
         if name not in ARCHIVES:
             raise ValueError(no_such(f"archive for {where}", name, ARCHIVES))
-        return ARCHIVES[name], settings
+        return load(ARCHIVES[name]), settings
+
+    @property
+    def variant_name(self) -> str:
+        """What a config calls it as ``name``."""
+        return next(name for name, path in ARCHIVES.items() if load(path) is type(self))
 
     @property
     def num_dimensions(self) -> int:

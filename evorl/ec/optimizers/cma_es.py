@@ -36,7 +36,7 @@ class CMAES(CovarianceAdaptation):
         """See ``CovarianceAdaptation``."""
         return self._noise(state, first, count) @ state.factor.T
 
-    def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See ``CovarianceAdaptation``; the devices of a mesh share the samples out."""
         first, count = collectives.share_of(self.pop_size)
         noise = self._noise(state, first, count)
@@ -48,22 +48,20 @@ class CMAES(CovarianceAdaptation):
         mean_noise, square = collectives.sum_shards(sums)
         return state.factor @ mean_noise, mean_noise, square
 
-    def adapted(
-        self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
-    ) -> PyTreeDict:
+    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
         """See ``CovarianceAdaptation``; the factor takes the change in when it is due."""
         seen = state.inverse @ path
         state = state.replace(change=old_share * state.change + c_1 * jnp.outer(seen, seen) + new)
         n = path.shape[0]
         constants = self.constants(n)
         interval = max(1, int(1 / (10 * n * (constants.c_1 + constants.c_mu))))
-        return when_due((state.generation + 1) % interval == 0, _taken_in, state)
+        return when_due((state.generation + 1) % interval == 0, _absorb_change, state)
 
     def _noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
         return noise_rows(self.noise_key(state), state.covariance_path, first, count)
 
 
-def _taken_in(state: PyTreeDict) -> PyTreeDict:
+def _absorb_change(state: PyTreeDict) -> PyTreeDict:
     """The state with the change in the factor: ``A sqrt(change)``."""
     root, inverse_root = square_roots(0.5 * (state.change + state.change.T))
     factor = state.factor @ root
@@ -83,16 +81,16 @@ def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
     scale = jnp.linalg.norm(matrix, ord=jnp.inf)  # no eigenvalue is greater
     identity = jnp.eye(n)
 
-    def goes_on(carry: tuple) -> jax.Array:
+    def not_converged(carry: tuple) -> jax.Array:
         round_number, _, _, residual = carry
         return (jnp.max(jnp.abs(residual)) > 1e-5) & (round_number < MAX_ROUNDS)
 
-    def one_round(carry: tuple) -> tuple:
+    def iterate(carry: tuple) -> tuple:
         round_number, root, inverse, residual = carry
         half = identity + 0.5 * residual
         root, inverse = root @ half, half @ inverse
         return round_number + 1, root, inverse, identity - inverse @ root
 
     start = matrix / scale
-    _, root, inverse, _ = jax.lax.while_loop(goes_on, one_round, (0, start, identity, identity - start))
+    _, root, inverse, _ = jax.lax.while_loop(not_converged, iterate, (0, start, identity, identity - start))
     return root * jnp.sqrt(scale), inverse * jax.lax.rsqrt(scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def checked_elites(num_elites: int | None, pop_size: int) -> int:
+def elite_count(num_elites: int | None, pop_size: int) -> int:
     """``num_elites``, or half of the population for ``None``.
 
     Raises:

@@ -6,9 +6,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from evorl.ec.operators.selection import truncation_selection
+from evorl.ec.operators.parent_selection import tournament_selection, truncation_selection
 from evorl.ec.optimizers.breeding import BreedingOptimizer
-from evorl.types import Params, PyTreeDict
+from evorl.types import Key, Params, PyTreeDict
 
 
 class GeneticAlgorithm(BreedingOptimizer):
@@ -16,9 +16,11 @@ class GeneticAlgorithm(BreedingOptimizer):
 
     Attributes:
         num_elites: how many of the best are kept; they are the first individuals of the next generation, best first.
+        tournament_size: how many compete to be a parent.
     """
 
     num_elites: int = 1
+    tournament_size: int = 2
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_elites < self.pop_size:
@@ -36,7 +38,11 @@ class GeneticAlgorithm(BreedingOptimizer):
         chex.assert_shape(fitness, (self.pop_size,))
         key, breed_key = jax.random.split(state.key)
         elites = truncation_selection(fitness, self.num_elites)
-        children = self._children(breed_key, state.population, fitness, self.pop_size - self.num_elites)
+
+        def select(key: Key, count: int) -> jax.Array:
+            return tournament_selection(key, fitness, count, self.tournament_size)
+
+        children = self.breed(breed_key, state.population, select, self.pop_size - self.num_elites)
         population = jax.tree.map(lambda x, new: jnp.concatenate([x[elites], new]), state.population, children)
         return state.replace(key=key, population=population, generation=state.generation + 1)
 

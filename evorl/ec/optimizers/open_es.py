@@ -6,16 +6,18 @@ problem; an ordinary gradient optimizer follows it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
-from evorl.ec.fitness_shaping import compute_centered_ranks
+from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.gaussian import GaussianStrategy
-from evorl.ops.optimization import Optimizer
+from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -28,9 +30,11 @@ class OpenES(GaussianStrategy):
         lr_schedule: step size of the optimizer, by generation.
         noise_std_schedule: standard deviation of the samples, by generation.
         mirror_sampling: individuals come in pairs with opposite noise.
-        optimizer_name: ``adam``, ``radam``, ``rmsprop`` or ``sgd``.
+        optimizer_name: any of optax, see ``evorl.ops.optimization``.
         weight_decay: decoupled weight decay; ``None`` for none.
         fitness_shaping_fn: of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
+        optimizer: that of this name, with a step size of 1 and no weight decay: ``tell`` multiplies its updates by the
+            step size of the generation, and adds the decay.
     """
 
     pop_size: int
@@ -39,11 +43,19 @@ class OpenES(GaussianStrategy):
     mirror_sampling: bool = True
     optimizer_name: str = "adam"
     weight_decay: float | None = None
-    fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(static=True, default=compute_centered_ranks)
+    fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(
+        static=True, default=compute_centered_ranks, metadata={"names": FITNESS_SHAPING}
+    )
+    optimizer: optax.GradientTransformation = pytree_field(static=True, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._optimizer(0.0)  # refuses an unknown name
+        if self.optimizer_name in NOT_PROPORTIONAL:
+            raise ValueError(
+                f"optimizer_name={self.optimizer_name}: its steps are no multiple of the step size, which lr_schedule "
+                "sets here. Take another one, such as adam."
+            )
+        object.__setattr__(self, "optimizer", _unit_steps(self.optimizer_name, self.weight_decay is not None))
 
     def scale(self, state: PyTreeDict) -> jax.Array:
         """The noise's standard deviation in this generation."""
@@ -52,17 +64,24 @@ class OpenES(GaussianStrategy):
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
         state = super().init(solution, key)
-        return state | {"opt_state": self._optimizer(0.0).init(state.mean)}
+        return state | {"opt_state": self.optimizer.init(state.mean)}
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """One step along ``1 / (P std) sum_i shaped_i noise_i`` (algorithm 1), which ascends the fitness."""
         shaped = self.fitness_shaping_fn(fitness)
         (descent,) = self.noise_sums(state, (jnp.negative(shaped) / (self.pop_size * self.scale(state)), 1))
-        optimizer = self._optimizer(self.lr_schedule.value_at(state.generation))
-        mean, opt_state = optimizer.apply(descent, state.opt_state, state.mean)
+        updates, opt_state = self.optimizer.update(descent, state.opt_state, state.mean)
+        if self.weight_decay is not None:
+            updates = jax.tree.map(lambda update, x: update - self.weight_decay * x, updates, state.mean)
+        step_size = self.lr_schedule.value_at(state.generation)
+        mean = jax.tree.map(lambda x, update: x + step_size * update, state.mean, updates)
         return state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1)
 
-    def _optimizer(self, learning_rate: jax.Array | float) -> Optimizer:
-        # The rate may be traced, and the name be any string: Optimizer answers a wrong one in words.
-        settings: dict[str, Any] = {"name": self.optimizer_name, "learning_rate": learning_rate}
-        return Optimizer(weight_decay=self.weight_decay, **settings)
+
+@functools.cache
+def _unit_steps(name: Any, has_decay: bool) -> optax.GradientTransformation:
+    """optax's optimizer of this name, one object for all that share it, as compiled programs know it by identity.
+
+    Where ``has_decay``, the optimizer's own weight decay is 0, as another one takes its place.
+    """
+    return Optimizer(name=name, learning_rate=1.0, weight_decay=0.0 if has_decay else None).transformation(0.0)

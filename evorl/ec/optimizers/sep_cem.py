@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
 from evorl.ec.gaussian import GaussianStrategy
-from evorl.ec.optimizers.elites import checked_elites
+from evorl.ec.optimizers.elites import elite_count
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict
 
@@ -43,12 +43,12 @@ class SepCEM(GaussianStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_elites(self.num_elites, self.pop_size)
+        elite_count(self.num_elites, self.pop_size)
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
         state = super().init(solution, key)
-        return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2), state.mean)}
+        return state | {"variance": jax.tree.map(lambda x: jnp.full(x.shape, self.initial_std**2, x.dtype), state.mean)}
 
     def scale(self, state: PyTreeDict) -> Params:
         """Standard deviations by parameter, those that are added included."""
@@ -57,7 +57,7 @@ class SepCEM(GaussianStrategy):
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """Mean and variances of the best; the variances are taken around the old mean (their eq. 2)."""
-        num_elites = checked_elites(self.num_elites, self.pop_size)
+        num_elites = elite_count(self.num_elites, self.pop_size)
         best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)
         weights = weights_by_rank(fitness, best)
         step, square = self.noise_sums(state, (weights, 1), (weights, 2))

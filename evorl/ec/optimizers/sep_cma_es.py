@@ -25,13 +25,11 @@ class SepCMAES(CovarianceAdaptation):
         """See ``CovarianceAdaptation``."""
         return jnp.sqrt(state.variance) * noise_rows(self.noise_key(state), state.variance, first, count)
 
-    def recombined(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See ``CovarianceAdaptation``; there are no negative weights."""
         noise, square = weighted_sums(self.noise_key(state), state.variance, (weights, 1), (weights, 2))
         return jnp.sqrt(state.variance) * noise, noise, square
 
-    def adapted(
-        self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array
-    ) -> PyTreeDict:
+    def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
         """See ``CovarianceAdaptation``."""
         return state.replace(variance=(old_share + new) * state.variance + c_1 * jnp.square(path))

@@ -9,7 +9,7 @@ import jax
 
 from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
 from evorl.ec.gaussian import GaussianStrategy
-from evorl.ec.optimizers.elites import checked_elites
+from evorl.ec.optimizers.elites import elite_count
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import PyTreeDict
 
@@ -31,7 +31,7 @@ class VanillaES(GaussianStrategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_elites(self.num_elites, self.pop_size)
+        elite_count(self.num_elites, self.pop_size)
 
     def scale(self, state: PyTreeDict) -> jax.Array:
         """The noise's standard deviation in this generation."""
@@ -39,7 +39,7 @@ class VanillaES(GaussianStrategy):
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """The mean goes to the weighted mean of the best."""
-        best = log_rank_weights(checked_elites(self.num_elites, self.pop_size))
+        best = log_rank_weights(elite_count(self.num_elites, self.pop_size))
         (step,) = self.noise_sums(state, (weights_by_rank(fitness, best), 1))
         std = self.scale(state)
         mean = jax.tree.map(lambda mean, step: mean + std * step, state.mean, step)

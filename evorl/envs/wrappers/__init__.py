@@ -1,10 +1,6 @@
 """Wrappers: one environment changed (``Wrapper``), or many of them stepped together (``VectorEnv``)."""
 
-from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
-from evorl.envs.wrappers.episode import EpisodeWrapper, OneEpisodeWrapper
-from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
-from evorl.envs.wrappers.vector import (
+from evorl.envs.vector import (
     VECTOR_ENVS,
     EnvPoolVmapAutoResetWrapper,
     FastVmapAutoResetWrapper,
@@ -12,6 +8,10 @@ from evorl.envs.wrappers.vector import (
     VmapAutoResetWrapper,
     VmapWrapper,
 )
+from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
+from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
+from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
 from evorl.envs.wrappers.wrapper import Wrapper
 
 __all__ = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box
-from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where
 from evorl.types import Action, PyTreeDict
 
@@ -49,7 +50,7 @@ class ActionRepeatWrapper(Wrapper):
 
     def __init__(self, env: Env, num_repeats: int) -> None:
         super().__init__(env)
-        self.num_repeats = positive_int(num_repeats, "num_repeats")
+        self.num_repeats = positive(num_repeats, "num_repeats")
 
     @property
     def max_episode_steps(self) -> int | None:
@@ -65,7 +66,7 @@ class ActionRepeatWrapper(Wrapper):
             stepped = stepped.replace(reward=state.reward + stepped.reward)
             return tree_where(state.done, state, stepped), None
 
-        # The given state may hold what outer wrappers have put there: keep what the inner step returns, and reads.
+        # Outer wrappers may have put more into the state: keep what the inner step returns, and reads.
         shapes = jax.eval_shape(self.env.step, env_state, action)
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
         internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.wrappers.wrapper import Wrapper, has_layer, positive_int
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.types import Action, Key, Observation
 
 
@@ -98,8 +99,8 @@ class ObsSelectWrapper(Wrapper):
 class FrameStackWrapper(Wrapper):
     """The observation is the last ``num_frames`` ones, joined along the last axis, the newest last.
 
-    ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``; the dtype stays. After a reset every frame is
-    the first observation.
+    ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``, and an image without channels gets some:
+    ``[H, W] -> [H, W, num_frames]``. The dtype stays. After a reset every frame is the first observation.
 
     Raises:
         ValueError: some observation is a scalar: flatten it first; or there is a ``FrameStackWrapper`` inside.
@@ -109,7 +110,7 @@ class FrameStackWrapper(Wrapper):
         super().__init__(env)
         if has_layer(env, FrameStackWrapper):
             raise ValueError("There is a FrameStackWrapper inside already: give it the number of frames instead.")
-        self.num_frames = positive_int(num_frames, "num_frames")
+        self.num_frames = positive(num_frames, "num_frames")
         self._space = self._stacked_space(env.obs_space)
 
     @property
@@ -120,7 +121,7 @@ class FrameStackWrapper(Wrapper):
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
         state = self.env.reset(key)
-        stack = jax.tree.map(lambda x: jnp.concatenate([x] * self.num_frames, axis=-1), state.obs)
+        stack = jax.tree.map(lambda x: jnp.concatenate([_with_channels(x)] * self.num_frames, axis=-1), state.obs)
         return self._with_stack(state, stack)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
@@ -128,7 +129,7 @@ class FrameStackWrapper(Wrapper):
         state = self.env.step(env_state, action)
 
         def push(earlier: jax.Array, frame: jax.Array) -> jax.Array:
-            return jnp.concatenate([earlier, frame], axis=-1)
+            return jnp.concatenate([earlier, _with_channels(frame)], axis=-1)
 
         return self._with_stack(state, jax.tree.map(push, env_state._internal.earlier_frames, state.obs))
 
@@ -144,8 +145,13 @@ class FrameStackWrapper(Wrapper):
             return TupleSpace([self._stacked_space(member) for member in space.spaces])
         if not isinstance(space, Box) or not space.shape:
             raise ValueError(f"FrameStackWrapper joins arrays, got scalar observations {space}: flatten them first.")
-        low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in (space.low, space.high))
+        bounds = (_with_channels(bound) for bound in (space.low, space.high))
+        low, high = (np.concatenate([bound] * self.num_frames, axis=-1) for bound in bounds)
         return Box(low, high, dtype=space.dtype)
+
+
+def _with_channels(frame: Any) -> Any:
+    return frame[..., None] if frame.ndim == 2 else frame
 
 
 def _is_index(number: Any, size: int) -> bool:

@@ -6,8 +6,9 @@ import math
 
 import jax.numpy as jnp
 
+from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.wrappers.wrapper import Wrapper, positive_int
+from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 
 
@@ -35,7 +36,7 @@ class SparseRewardWrapper(Wrapper):
 
     def __init__(self, env: Env, interval: int) -> None:
         super().__init__(env)
-        self.interval = positive_int(interval, "interval")
+        self.interval = positive(interval, "interval")
 
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
-import numpy as np
-
-from evorl.envs.env import Env, EnvState
-from evorl.envs.space import Space
+from evorl.envs.env import Env, EnvAround, EnvState
 from evorl.types import Action, Key
 
 
-class Wrapper(Env):
+class Wrapper(EnvAround):
     """An environment around another one; on its own it changes nothing.
 
     A wrapper keeps its parameters as hashable attributes: two wrappers are equal when type, parameters and inner
-    environments are. What it must remember between steps it puts into ``_internal`` under names of its own.
+    environments are. What it must remember between steps it puts into ``_internal`` under names that no other has.
 
     Raises:
         TypeError: ``env`` is no ``Env``, is already a vector env, or is a wrapper that must be outermost.
@@ -47,28 +43,8 @@ class Wrapper(Env):
         """See ``Env.step``."""
         return self.env.step(env_state, action)
 
-    @property
-    def obs_space(self) -> Space:
-        """See ``Env.obs_space``."""
-        return self.env.obs_space
-
-    @property
-    def action_space(self) -> Space:
-        """See ``Env.action_space``."""
-        return self.env.action_space
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """See ``Env.max_episode_steps``."""
-        return self.env.max_episode_steps
-
-    @property
-    def unwrapped(self) -> Env:
-        """The innermost environment."""
-        return self.env.unwrapped
-
     def _identity(self) -> Any:
-        return tuple(sorted(vars(self).items()))
+        return tuple(sorted((name, value) for name, value in vars(self).items() if name != "_hash"))
 
 
 def has_layer(env: Env, layer: type) -> bool:
@@ -79,11 +55,3 @@ def has_layer(env: Env, layer: type) -> bool:
         if not isinstance(env, Wrapper):
             return False
         env = env.env
-
-
-def positive_int(value: Any, name: str) -> int:
-    """``value`` as an int of at least 1. Raises ``ValueError`` in words otherwise."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or int(value) != value or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return int(value)

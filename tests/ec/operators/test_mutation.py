@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.operators.mutation import erl_mutation, gaussian_mutation, polynomial_mutation
-from tests.ec.operators.populations import check_own_keys, population, same_population
+from tests.support.operator_populations import check_own_keys, population, same_population
 
 MUTATIONS = {
     "gaussian": gaussian_mutation,

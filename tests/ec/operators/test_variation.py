@@ -12,8 +12,8 @@ import pytest
 from evorl.ec.operators import crossover, mutation
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.types import PyTreeNode
-from tests.ec.operators.populations import SIZE, population
-from tests.key_record import KeyRecord
+from tests.support.key_record import KeyRecord
+from tests.support.operator_populations import SIZE, population
 
 ROWS = 2000
 

@@ -7,8 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import ARS
-from tests.ec.populations import FITNESS, POP_SIZE, flat, later, parts_of
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
+
+
+class TestContract(EvoOptimizerContract):
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return ARS(pop_size=pop_size)
 
 
 @pytest.mark.parametrize("num_elites", [None, 1, 2])

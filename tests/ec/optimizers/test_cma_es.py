@@ -7,13 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import CMAES
 from evorl.types import PyTreeDict
-from tests.ec.populations import SOLUTION, flat
-from tests.small_workflows import assert_close
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import SOLUTION, flat
 
 POP_SIZE = 8
 COSTS = 10.0 ** np.linspace(0, 2, 10)
+
+
+class TestContract(EvoOptimizerContract):
+    chunk_tolerance = 1e-5
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return CMAES(pop_size=pop_size)
 
 
 def _fitness(population: dict) -> np.ndarray:
@@ -59,14 +68,6 @@ def test_a_step_is_the_published_one(stepped: tuple) -> None:
     np.testing.assert_allclose(after.sigma, sigma * np.exp(c.c_sigma / c.damping * (length / c.chi_n - 1)), rtol=1e-3)
     np.testing.assert_allclose(after.factor @ after.factor.T, covariance, **tolerance)
     np.testing.assert_allclose(after.factor @ after.inverse, np.eye(n), atol=1e-4)
-
-
-def test_a_population_in_parts(stepped: tuple) -> None:
-    optimizer, state, *_ = stepped
-    whole = optimizer.ask(state)
-    for first in (0, 3, 6):
-        part = optimizer.ask(state, first, 2)
-        assert_close(part, jax.tree.map(lambda x, first=first: x[first : first + 2], whole), 1e-5)
 
 
 def test_the_factor_changes_only_now_and_then_where_there_are_many_parameters() -> None:

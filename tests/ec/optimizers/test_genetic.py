@@ -7,8 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers.genetic import GeneticAlgorithm
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+
+
+class TestContract(EvoOptimizerContract):
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return GeneticAlgorithm(pop_size=pop_size, num_elites=2)
 
 
 def test_elites_are_kept_to_the_last_bit_and_first() -> None:

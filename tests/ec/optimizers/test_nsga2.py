@@ -6,11 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.ec.operators.non_dominated import hypervolume_2d, non_dominated_ranks, nsga2_order
+from evorl.ec import EvoOptimizer
+from evorl.ec.operators.pareto import hypervolume_2d, non_dominated_ranks, nsga2_order
 from evorl.ec.operators.variation import Mutation
 from evorl.ec.optimizers.nsga2 import NSGA2
+from tests.conformance.evo_optimizer import EvoOptimizerContract
 
 DIMENSIONS = 10
+
+
+class TestContract(EvoOptimizerContract):
+    num_objectives = 2
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return NSGA2(pop_size=pop_size)
 
 
 def objectives_of(x: jax.Array) -> jax.Array:

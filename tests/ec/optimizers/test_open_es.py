@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.fitness_shaping import compute_centered_ranks, raw_fitness
 from evorl.ec.optimizers import OpenES
 from evorl.ops.schedules import ExponentialScheduleSpec
-from tests.ec.populations import FITNESS, POP_SIZE, flat, later, parts_of
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
 
 LEARNING_RATE = ExponentialScheduleSpec(init=0.4, final=0.01, decay=0.5)
 NOISE_STD = ExponentialScheduleSpec(init=0.2, final=0.01, decay=0.5)
+
+
+class TestContract(EvoOptimizerContract):
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return OpenES(pop_size=pop_size)
+
+
+class TestUnpairedContract(EvoOptimizerContract):
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return OpenES(pop_size=pop_size, mirror_sampling=False)
 
 
 def _optimizer(**fields: object) -> OpenES:
@@ -65,5 +86,41 @@ def test_where_all_are_equal_nothing_moves() -> None:
 
 
 def test_an_unknown_gradient_optimizer_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"adam, radam, rmsprop, sgd; got 'adamw'"):
-        _optimizer(optimizer_name="adamw")
+    with pytest.raises(ValueError, match=r"lion, .*; got 'adamx'"):
+        _optimizer(optimizer_name="adamx")
+
+
+def test_the_fields_of_the_published_interface() -> None:
+    optimizer = _optimizer(mirror_sampling=True, optimizer_name="adam", weight_decay=None)
+    names = {"pop_size", "lr_schedule", "noise_std_schedule", "mirror_sampling", "optimizer_name", "weight_decay"}
+    assert {field.name for field in dataclasses.fields(optimizer)} == names | {"fitness_shaping_fn", "optimizer"}
+    with pytest.raises(TypeError, match="optimizer"):
+        _optimizer(optimizer=optax.adam(0.1))
+
+
+@pytest.mark.parametrize("weight_decay", [None, 0.5])
+def test_the_optimizer_is_that_of_optax_with_the_generations_step_size(weight_decay: float | None) -> None:
+    optimizer = _optimizer(optimizer_name="adam", weight_decay=weight_decay)
+    assert isinstance(optimizer.optimizer, optax.GradientTransformation)
+    state, expected = later(optimizer, 0), later(optimizer, 0).mean
+    rate, opt_state = 0.4, None
+    for _ in range(2):
+        mean, std, noise = parts_of(optimizer, state)
+        gradient = -compute_centered_ranks(jnp.asarray(FITNESS)) @ noise / (POP_SIZE * std)
+        adam = optax.adam(rate) if weight_decay is None else optax.adamw(rate, weight_decay=weight_decay)
+        opt_state = adam.init(jnp.asarray(mean)) if opt_state is None else opt_state
+        updates, opt_state = adam.update(jnp.asarray(gradient), opt_state, jnp.asarray(mean))
+        expected, rate = mean + np.asarray(updates), rate * 0.5
+        state = optimizer.tell(state, jnp.asarray(FITNESS))
+        np.testing.assert_allclose(flat(state.mean), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_other_numbers_share_the_optimizer_and_so_the_program() -> None:
+    one, two = _optimizer(weight_decay=0.1), _optimizer(weight_decay=0.2, lr_schedule=NOISE_STD)
+    assert jax.tree.structure(one) == jax.tree.structure(two)
+    assert jax.tree.structure(one) != jax.tree.structure(_optimizer(weight_decay=0.1, optimizer_name="radam"))
+
+
+def test_an_optimizer_whose_steps_have_a_size_of_their_own_is_refused() -> None:
+    with pytest.raises(ValueError, match="optimizer_name=rprop: its steps are no multiple of the step size"):
+        _optimizer(optimizer_name="rprop")

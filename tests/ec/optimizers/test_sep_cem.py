@@ -6,11 +6,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import SepCEM
 from evorl.ops.schedules import ExponentialScheduleSpec
-from tests.ec.populations import FITNESS, POP_SIZE, flat, later
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import FITNESS, POP_SIZE, flat, later
 
 EXTRA = ExponentialScheduleSpec(init=0.08, final=0.0, decay=0.5)
+
+
+class TestContract(EvoOptimizerContract):
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return SepCEM(pop_size=pop_size)
+
+
+class TestUnpairedContract(EvoOptimizerContract):
+    takes_others = True
+    chunk_tolerance = 1e-6  # whether a product and a sum are rounded once or twice is the compiler's choice
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return SepCEM(pop_size=pop_size, mirror_sampling=False)
 
 
 @pytest.mark.parametrize("elite_weights", ["log", "equal"])

@@ -6,8 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import SepCMAES
-from tests.ec.populations import FITNESS, POP_SIZE, SOLUTION, flat
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import FITNESS, POP_SIZE, SOLUTION, flat
+
+
+class TestContract(EvoOptimizerContract):
+    chunk_tolerance = 1e-5
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return SepCMAES(pop_size=pop_size)
 
 
 def test_variances_follow_paths_and_steps() -> None:

@@ -6,8 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.ec import EvoOptimizer
 from evorl.ec.optimizers import VanillaES
-from tests.ec.populations import FITNESS, POP_SIZE, flat, later, parts_of
+from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.populations import FITNESS, POP_SIZE, flat, later, parts_of
+
+
+class TestContract(EvoOptimizerContract):
+    takes_others = True
+
+    @staticmethod
+    def make(pop_size: int) -> EvoOptimizer:
+        return VanillaES(pop_size=pop_size)
 
 
 @pytest.mark.parametrize("mirror_sampling", [True, False])

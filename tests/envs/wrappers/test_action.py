@@ -10,7 +10,7 @@ import pytest
 from evorl.envs import Box, Env, EnvState
 from evorl.envs.wrappers import ActionRepeatWrapper, ActionSquashWrapper, EpisodeWrapper
 from evorl.types import PyTreeDict
-from tests.probe_envs import ProbeEnv
+from tests.support.probe_envs import ProbeEnv
 
 
 class Echo(Env):

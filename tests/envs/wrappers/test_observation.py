@@ -18,7 +18,7 @@ from evorl.envs.wrappers import (
     VectorEnv,
 )
 from evorl.types import PyTreeDict
-from tests.conformance.env_contract import VectorEnvContract
+from tests.conformance.env import VectorEnvContract
 
 
 class Showing(Env):
@@ -96,7 +96,7 @@ class TestStackedImages(VectorEnvContract):
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
         """At most 9 steps."""
-        return wrap_env(Pixels(), parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=9, frame_stack=3)
+        return wrap_env(Pixels(), parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=9, history=3)
 
     def test_frames_are_the_last_observations(self, start: EnvState, records: dict) -> None:
         """Everywhere in a rollout, across the ends of episodes, and in the true successors."""
@@ -177,6 +177,15 @@ def test_frames_are_stacked_on_the_last_axis(dtype: type) -> None:
     assert frames() == [0, 0, 1]
     state = env.step(env.step(state, 0), 0)
     assert frames() == [1, 2, 3]
+
+
+def test_grey_images_become_channels() -> None:
+    env = FrameStackWrapper(Showing(Box(0, 255, (4, 3), np.uint8)), 4)
+    assert env.obs_space == Box(0, 255, (4, 3, 4), np.uint8)
+    state = env.reset(jax.random.key(0))
+    assert env.obs_space.contains(state.obs)
+    state = env.step(state, 0)
+    np.testing.assert_array_equal(state.obs[0, 0] - state.obs[0, 0, 0], [0, 0, 0, 1])
 
 
 def test_flattened_stack_and_stacked_flat() -> None:

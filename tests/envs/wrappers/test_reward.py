@@ -8,7 +8,7 @@ import pytest
 
 from evorl.envs import AutoresetMode, Env
 from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, RewardScaleWrapper, SparseRewardWrapper
-from tests.probe_envs import ProbeEnv
+from tests.support.probe_envs import ProbeEnv
 
 
 def rewards(env: Env, mode: AutoresetMode, num_steps: int) -> list[float]:
@@ -38,5 +38,5 @@ def test_sparse_pays_at_termination() -> None:
 
 
 def test_interval_is_checked() -> None:
-    with pytest.raises(ValueError, match="interval must be a whole number"):
+    with pytest.raises(ValueError, match="interval must be a positive whole number"):
         SparseRewardWrapper(ProbeEnv("time_limit"), 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evorl.envs.wrappers import EpisodeWrapper, OneEpisodeWrapper, RewardScaleWrapper, Wrapper
-from evorl.envs.wrappers.wrapper import has_layer, positive_int
-from tests.probe_envs import ProbeEnv, make_probe
+from evorl.envs.wrappers.wrapper import has_layer
+from tests.support.probe_envs import ProbeEnv, make_probe
 
 
 def test_equality_by_type_parameters_and_inner_environment() -> None:
@@ -36,10 +36,3 @@ def test_delegation() -> None:
     assert (wrapped.obs_space, wrapped.action_space) == (env.obs_space, env.action_space)
     assert has_layer(RewardScaleWrapper(EpisodeWrapper(env), 2.0), EpisodeWrapper)
     assert not has_layer(wrapped, EpisodeWrapper)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, True])
-def test_positive_int(value: float) -> None:
-    assert positive_int(2.0, "n") == 2
-    with pytest.raises(ValueError, match="n must be a whole number"):
-        positive_int(value, "n")

@@ -1,0 +1,1 @@
+"""Benchmarks of learning: ``python -m benchmarks.learning [names...]``."""

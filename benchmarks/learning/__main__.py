@@ -1,0 +1,55 @@
+"""``python -m benchmarks.learning [names...]``: train by the shipped configs, record what is reached and when."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.learning.page import show_value
+from benchmarks.learning.task import TASKS, LearningTask
+from benchmarks.learning.training import train
+from benchmarks.machine import about
+from benchmarks.pages import write_pages
+from benchmarks.results import record
+from evorl.config.names import no_such
+
+
+def show(task: LearningTask, result: Mapping[str, Any]) -> str:
+    """What is asked, what is reached, and the end, for the screen."""
+    judgement = task.judge(result["curve"])
+    last = result["curve"][-1] if result["curve"] else None
+    lines = [f"    asked {task.limit}: {'met' if judgement.met else 'NOT MET'}"]
+    for what, point in (("counts", judgement.point), ("first there", judgement.reached), ("last", last)):
+        if point is not None:
+            lines.append(f"    {what}: {show_value(point)} at {point['timesteps']:,} steps")
+    lines.append(f"    {result['timesteps']:,} steps in {result['seconds']:.0f} s")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}; all by default")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds, trained side by side (default 5)")
+    parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in TASKS]
+    if unknown:
+        parser.error(no_such("task", unknown[0], TASKS))
+    failed = False
+    for name in options.names or TASKS:
+        task = TASKS[name]
+        print(f"{name}: {task.title}", flush=True)
+        result = {**train(task, options.seeds, options.total_timesteps), **about()}
+        result["command"] = f"python -m benchmarks.learning {name} --seeds {options.seeds}"
+        print(show(task, result), flush=True)
+        if options.total_timesteps is None:
+            record("learning", name, result)
+            write_pages()
+        failed |= not task.judge(result["curve"]).met
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

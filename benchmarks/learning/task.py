@@ -1,0 +1,160 @@
+"""What is to be learned: tasks as they stand in ``tasks.yaml``, and how a learning curve is judged by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.learning.statistics import center
+
+EVAL_EPISODES = 20  # of each seed in each evaluation
+NEARLY_AS_LONG = 0.9  # a training of this share of the published steps is as long: evaluations stand apart
+TASK_FILE = Path(__file__).with_name("tasks.yaml")
+Point = Mapping[str, Any]  # an evaluation: timesteps, seconds, mean, spread, and by_seed where there are several
+
+
+def value(point: Point) -> float:
+    """What counts of an evaluation: the center of its seeds."""
+    return center(point["by_seed"]) if "by_seed" in point else point["mean"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """The return that others publish for the same algorithm and environment, after a whole training.
+
+    Attributes:
+        by: whose it is.
+        source: the page, a link.
+        timesteps: environment steps of their training.
+        mean: the return after it.
+        spread: the standard deviation that is published with it; ``None`` where there is none.
+    """
+
+    by: str
+    source: str
+    timesteps: int
+    mean: float
+    spread: float | None = None
+
+    @property
+    def lower(self) -> float:
+        """The lower end of the published band; the return itself where no spread is published."""
+        return self.mean - (self.spread or 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """What a learning curve comes to.
+
+    Attributes:
+        met: whether what is asked is reached.
+        point: the evaluation that is judged: the last one within the steps (or minutes) asked for; ``None`` before any.
+        reached: the first evaluation that has what is asked; ``None`` for never.
+        shorter: the training ended before the published number of steps.
+    """
+
+    met: bool
+    point: Point | None
+    reached: Point | None
+    shorter: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningTask:
+    """A training by the shipped configs, and what it has to reach.
+
+    With a published figure, the mean return at the published number of steps has to be in the published band or above
+    it. Without one, some evaluation within ``within_timesteps`` or ``within_minutes`` has to reach ``threshold``.
+
+    Attributes:
+        name: by which the command line chooses it.
+        title: what is learned.
+        overrides: of ``scripts/train.py``.
+        published: what others publish.
+        threshold: the mean over all seeds that counts as reached.
+        within_timesteps: environment steps of each seed it may take; or
+        within_minutes: minutes it may take, set-up and compilation included; the training ends then.
+        solvable: whether the threshold is to be reached at all; a task without what it needs has to stay below.
+        score: the column of the rows of metrics that is judged.
+    """
+
+    name: str
+    title: str
+    overrides: Sequence[str]
+    published: Published | None = None
+    threshold: float | None = None
+    within_timesteps: int | None = None
+    within_minutes: float | None = None
+    solvable: bool = True
+    score: str = "eval/episode_return"
+
+    def __post_init__(self) -> None:
+        if (self.published is None) == (self.threshold is None):
+            raise ValueError(f"task {self.name!r} has a published figure or a threshold of our own: give one of them")
+
+    @property
+    def agent(self) -> str:
+        """The algorithm's file in ``configs/agent``."""
+        return next(override.removeprefix("agent=") for override in self.overrides if override.startswith("agent="))
+
+    @property
+    def bound(self) -> float:
+        """The return (or score) that is asked for."""
+        if self.published is not None:
+            return self.published.lower
+        assert self.threshold is not None, "checked when the task is made"
+        return self.threshold
+
+    @property
+    def limit(self) -> str:
+        """What is asked, in words."""
+        if self.published:
+            return f">= {self.bound:,.1f} at {self.published.timesteps:,} steps"
+        what = "" if self.score == LearningTask.score else f"{self.score.partition('/')[2]} "
+        bound = f"{what}{'>=' if self.solvable else '<'} {self.bound:g} within"
+        if self.within_minutes is not None:
+            return f"{bound} {self.within_minutes:g} minutes"
+        return f"{bound} {self.within_timesteps:,} steps"
+
+    def allows(self, point: Point) -> bool:
+        """Whether an evaluation counts."""
+        if self.within_minutes is not None:
+            return point["seconds"] <= 60 * self.within_minutes
+        most = self.published.timesteps if self.published else self.within_timesteps
+        return most is None or point["timesteps"] <= most
+
+    def judge(self, curve: Sequence[Point]) -> Judgement:
+        """Judge evaluations in their order."""
+        counted = [point for point in curve if self.allows(point)]
+        last = counted[-1] if counted else None
+        if self.published:
+            reached = next((point for point in curve if value(point) >= self.bound), None)
+            shorter = not curve or curve[-1]["timesteps"] < NEARLY_AS_LONG * self.published.timesteps
+            return Judgement(last is not None and value(last) >= self.bound, last, reached, shorter)
+        reached = next((point for point in counted if value(point) >= self.bound), None)
+        return Judgement((reached is not None) == self.solvable, last, reached)
+
+
+def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
+    """The tasks of a file by name.
+
+    Raises:
+        ValueError: a task has both a published figure and a threshold, or neither.
+    """
+    tasks = {}
+    for name, fields in yaml.safe_load(path.read_text(encoding="utf-8"))["tasks"].items():
+        published = Published(**fields.pop("published")) if "published" in fields else None
+        tasks[name] = LearningTask(name, overrides=tuple(_flat(fields.pop("overrides"))), published=published, **fields)
+    return tasks
+
+
+def _flat(overrides: Sequence[str | Sequence[str]]) -> list[str]:
+    """Overrides in one list; YAML puts the shared ones into it as a list of their own."""
+    return [text for entry in overrides for text in ([entry] if isinstance(entry, str) else entry)]
+
+
+TASKS = read_tasks()

@@ -1,0 +1,119 @@
+"""One learning task, trained as the command line trains, with its learning curve."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.configs import compose_config
+from benchmarks.learning.task import EVAL_EPISODES, LearningTask
+from benchmarks.machine import versions
+
+PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
+
+
+class ScoreCurve:
+    """A recorder that keeps a score, with the seconds since it was made.
+
+    Args:
+        score: the column of the rows.
+        clock: tells seconds.
+    """
+
+    def __init__(self, score: str = LearningTask.score, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.score = score
+        self.points: list[dict[str, Any]] = []
+        self.timesteps = 0  # of each seed, at the last sign of life
+        self._clock, self._start = clock, clock()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the curve was made."""
+        return self._clock() - self._start
+
+    def start(self, plan: Any) -> None:
+        """Nothing to do."""
+
+    def write(self, row: Mapping[str, float | int]) -> None:
+        """Keep a row's score: the mean, of an evaluation over seeds and episodes, with the spread over seeds, or over
+        the episodes of a single one.
+        """
+        if self.score not in row:
+            return
+        by_seed = [value for name, value in row.items() if name.startswith(f"{self.score}_seed_")]
+        spread = row.get(f"{self.score}_std_over_seeds" if by_seed else f"{self.score}_std")
+        point = {"timesteps": row["timesteps"], "seconds": self.seconds, "mean": row[self.score], "spread": spread}
+        self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
+        """Remember how far the training is."""
+        self.timesteps = timesteps
+
+    def message(self, text: str) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> list[str]:
+    """The overrides of ``scripts/train.py`` with which a task is trained.
+
+    Args:
+        task: which one.
+        num_seeds: seeds trained side by side.
+        total_timesteps: environment steps instead of those of the task.
+    """
+    overrides = [*task.overrides, f"num_seeds={num_seeds}", f"eval_episodes={EVAL_EPISODES}"]
+    if total_timesteps is None:
+        return overrides
+    others = [override for override in overrides if not override.startswith("total_timesteps=")]
+    return [*others, f"total_timesteps={total_timesteps}"]
+
+
+def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
+    """Train as the command line does, recorded in a folder that is thrown away.
+
+    Args:
+        task: what to train.
+        num_seeds: seeds trained side by side.
+        total_timesteps: environment steps instead of those of the task.
+
+    Returns:
+        JSON: what was run, with which versions, and its ``curve``; ``load`` is the greater of the machine's loads when
+        it began and ended.
+    """
+    from evorl.cli.main import build_workflow, prepare_for
+    from evorl.recorders import make_recorder
+    from evorl.recorders.recorder_group import RecorderGroup
+    from evorl.runs.folder import RunFolder
+
+    load_before = os.getloadavg()[0]
+    overrides = overrides_of(task, num_seeds, total_timesteps)
+    curve = ScoreCurve(task.score)
+    config = compose_config(overrides)
+    prepare_for({**config, "compilation_cache": False})
+    workflow = build_workflow(config)
+    most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = RecorderGroup([make_recorder(RunFolder.create(folder, config), live=False), curve])
+        try:
+            state = workflow.learn(key=config.seed, recorder=recorder, should_stop=lambda: curve.seconds > most_seconds)
+        finally:
+            recorder.close()
+    return {
+        "title": task.title,
+        "overrides": overrides,
+        "backend": config.env.get("backend"),
+        "seeds": [config.seed + i for i in range(config.num_seeds)],
+        "eval_episodes": config.eval_episodes,
+        "num_devices": workflow.execution.num_devices,
+        "curve": curve.points,
+        "timesteps": int(state.iterations) * workflow.timesteps_per_iteration or curve.timesteps,
+        "seconds": curve.seconds,
+        "load": max(load_before, os.getloadavg()[0]),
+        "versions": versions(*PACKAGES),
+    }

@@ -1,0 +1,65 @@
+"""``python -m benchmarks.speed [names...]``: measure speed, memory and starting times beside peers and floors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.machine import about
+from benchmarks.pages import write_pages
+from benchmarks.results import record
+from benchmarks.speed.comparison import COMPARISONS, readings_by_side
+from benchmarks.speed.measuring import MeasurementFailed, run_comparison
+from benchmarks.speed.page import show_comparison
+from evorl.config.names import no_such
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(COMPARISONS)}; all by default")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each comparison (default 5)")
+    parser.add_argument(
+        "--rejax-python",
+        default=os.environ.get("REJAX_PYTHON"),
+        help="Python of a virtual environment with rejax 0.1.3 and gymnax 0.0.9 (default: $REJAX_PYTHON)",
+    )
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results and the pages made of it")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep logs and compiled programs here, and reuse the latter")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in COMPARISONS]
+    if unknown:
+        parser.error(no_such("comparison", unknown[0], COMPARISONS))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        passed = [_run(name, options, folder) for name in options.names or COMPARISONS]
+    return 0 if all(passed) else 1
+
+
+def _run(name: str, options: argparse.Namespace, folder: Path) -> bool:
+    """Measure one comparison, show it, record it if asked; whether no bar was missed."""
+    comparison = COMPARISONS[name]
+    if "rejax" in comparison.pythons and not options.rejax_python:
+        print(f"{name}: left out, --rejax-python is not given")
+        return True
+    print(f"{name}: {comparison.title}", flush=True)
+    pythons = {"rejax": options.rejax_python}
+    try:
+        result = run_comparison(comparison, pythons, options.rounds, folder, lambda text: print(text, flush=True))
+    except MeasurementFailed as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return False
+    print(show_comparison(comparison, result), flush=True)
+    if options.record:
+        record("speed", name, {**result, **about(), "command": f"python -m benchmarks.speed {name}"})
+        write_pages()
+    readings = readings_by_side(result["readings"])
+    return all(bar.judge(readings).met is not False for bar in comparison.bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The child's side of a measurement: read settings, and for every line that comes in measure once and answer in JSON.
+
+Peers import this module in environments of their own, so it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benchmarks.machine import versions
+
+Reading = Mapping[str, Any]
+
+
+def read_settings() -> dict[str, Any]:
+    """The settings of this child: the JSON object in its first argument."""
+    return json.loads(sys.argv[1])
+
+
+def serve(prepare: Callable[[], Callable[[], Reading]], *packages: str) -> None:
+    """Prepare (compile, warm up), then answer every line of standard input with one measurement.
+
+    Whatever else is printed goes to standard error. A measurement during which the process was stopped (job control) is
+    taken again.
+
+    Args:
+        prepare: makes everything ready and returns what measures once.
+        packages: whose versions are told.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    measure = prepare()
+    print(json.dumps({"ready": True, "versions": versions(*packages)}), file=answers, flush=True)
+    continued: list[int] = []
+    signal.signal(signal.SIGCONT, lambda number, frame: continued.append(number))
+    for _ in sys.stdin:
+        continued.clear()
+        reading = measure()
+        while continued:
+            continued.clear()
+            reading = measure()
+        print(json.dumps(reading), file=answers, flush=True)
+
+
+def timed(steps: int | None, run: Callable[[], int | None]) -> dict[str, Any]:
+    """A reading of ``run``, which takes so many environment steps; ``None`` if it is ``run`` that counts them.
+
+    Steps per second are what counts; steps per second of processor time, of all threads together, depend less on what
+    else the machine does.
+    """
+    start, cpu_start = time.perf_counter(), time.process_time()
+    counted = run()
+    steps = counted or 0 if steps is None else steps
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "steps_per_second": steps / seconds,
+        "steps_per_cpu_second": steps / cpu_seconds,
+    }

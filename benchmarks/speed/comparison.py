@@ -1,0 +1,243 @@
+"""What a comparison is: sides that are measured in turn, and bars that their medians have to clear."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+COMPARISON_FILE = Path(__file__).with_name("comparisons.yaml")
+Reading = Mapping[str, Any]
+Readings = Mapping[str, Sequence[Reading]]  # by side, one of each round
+Medians = Mapping[str, Reading]
+
+DRIVERS = {  # what a child process runs, python -m
+    **{name: f"benchmarks.speed.drivers.{name}" for name in ("training", "floor", "replay_adding", "process")},
+    "rejax": "benchmarks.speed.peers.rejax_training",
+    "evosax": "benchmarks.speed.peers.evosax_evolution",
+    "brax": "benchmarks.speed.peers.brax_training",
+}
+OWN_PYTHON = ("rejax",)  # peers that need other packages than ours: each in a virtual environment of its own
+CPU_QUANTITIES = {  # the same by the processor time of all threads, which depends less on what else the machine does
+    "steps_per_second": "steps_per_cpu_second",
+    "seconds": "cpu_seconds",
+    "add_seconds": "add_cpu_seconds",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """One configuration, measured by a child process.
+
+    Attributes:
+        driver: what measures it, a name of ``DRIVERS``.
+        settings: its settings, JSON.
+    """
+
+    driver: str
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        """What the child runs, ``python -m``."""
+        return DRIVERS.get(self.driver, self.driver)
+
+    @property
+    def python(self) -> str:
+        """Whose interpreter: ``"evorl"``, or a peer's name."""
+        return self.driver if self.driver in OWN_PYTHON else "evorl"
+
+
+def ratio(medians: Medians, quantity: str, numerator: str, denominator: str) -> float:
+    """The quotient of two sides."""
+    return medians[numerator][quantity] / medians[denominator][quantity]
+
+
+def difference(medians: Medians, quantity: str, larger: str, smaller: str) -> float:
+    """What one side has more than another."""
+    return medians[larger][quantity] - medians[smaller][quantity]
+
+
+def value(medians: Medians, quantity: str, side: str) -> float:
+    """The quantity of one side."""
+    return medians[side][quantity]
+
+
+def per_state(medians: Medians, quantity: str, large: str, bare: str) -> float:
+    """Memory beyond that of a bare process without its state, in units of the large side's state."""
+    added = medians[large][quantity] - medians[bare][quantity]
+    return (added + medians[bare]["state_bytes"]) / medians[large]["state_bytes"]
+
+
+FORMULAS: Mapping[str, Callable[..., float]] = {f.__name__: f for f in (ratio, difference, value, per_state)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A number made of the sides' medians, and its limit.
+
+    Attributes:
+        formula: how the number is made, a name of ``FORMULAS``.
+        sides: what it is made of.
+        quantity: the entry of the readings.
+        text: what the number is.
+        unit: what the number is divided by, to be shown.
+        at_least: met from here on; or
+        at_most: met up to here. With neither it is shown only.
+    """
+
+    formula: str
+    sides: tuple[str, ...]
+    quantity: str
+    text: str
+    unit: float = 1.0
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def limit(self) -> str:
+        """What is asked, in words."""
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "-" if self.at_most is None else f"<= {self.at_most:g}"
+
+    def value(self, medians: Medians) -> float:
+        """The number."""
+        return FORMULAS[self.formula](medians, self.quantity, *self.sides) / self.unit
+
+    def is_measured(self, readings: Readings) -> bool:
+        """Whether readings have all that the number is made of."""
+        return all(side in readings and self.quantity in readings[side][0] for side in self.sides)
+
+    def judge(self, readings: Readings) -> Verdict:
+        """The number of the medians, its range over the rounds, and whether the bar is met."""
+        value = self.value(medians_of(readings))
+        in_rounds = [self.value(dict(zip(readings, round_))) for round_ in zip(*readings.values())]
+        met = None
+        if self.at_least is not None or self.at_most is not None:
+            met = value >= self.at_least if self.at_least is not None else value <= self.at_most
+        return Verdict(value, min(in_rounds), max(in_rounds), met)
+
+    @property
+    def per_cpu_second(self) -> Bar | None:
+        """The same ratio by processor time; ``None`` where there is no such thing."""
+        quantity = CPU_QUANTITIES.get(self.quantity)
+        if self.formula != "ratio" or quantity is None:
+            return None
+        return dataclasses.replace(self, quantity=quantity, at_least=None, at_most=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A bar's number.
+
+    Attributes:
+        value: of the medians.
+        lowest: of a round.
+        highest: of a round.
+        met: whether the limit is kept; ``None`` where there is none.
+    """
+
+    value: float
+    lowest: float
+    highest: float
+    met: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Sides, measured in turn.
+
+    Attributes:
+        name: by which the command line chooses it.
+        title: what is compared.
+        sides: by name.
+        bars: what is asked of their medians.
+        quantity: the entry of a reading that is shown.
+    """
+
+    name: str
+    title: str
+    sides: Mapping[str, Side]
+    bars: Sequence[Bar]
+    quantity: str = "steps_per_second"
+
+    @property
+    def pythons(self) -> set[str]:
+        """Whose interpreters it needs."""
+        return {side.python for side in self.sides.values()}
+
+    def show(self, reading: Reading) -> str:
+        """The reading's quantity with its unit."""
+        return show_quantity(self.quantity, reading[self.quantity])
+
+
+def readings_by_side(rows: Sequence[Reading]) -> dict[str, list[Reading]]:
+    """Recorded rows, each with its ``side`` and ``round``, as readings."""
+    readings: dict[str, list[Reading]] = {}
+    for row in rows:
+        readings.setdefault(row["side"], []).append({k: v for k, v in row.items() if k not in ("side", "round")})
+    return readings
+
+
+def medians_of(readings: Readings) -> dict[str, dict[str, float]]:
+    """The median of every entry, by side."""
+    return {
+        side: {entry: statistics.median(reading[entry] for reading in rounds) for entry in rounds[0]}
+        for side, rounds in readings.items()
+    }
+
+
+def show_quantity(quantity: str, value: float) -> str:
+    """A value with the unit that its name ends in."""
+    if quantity == "steps_per_second":
+        return f"{value:,.0f} steps/s"
+    if quantity == "steps_per_cpu_second":
+        return f"{value:,.0f} steps/CPU s"
+    if quantity.endswith("seconds"):
+        unit = "CPU s" if quantity.endswith("cpu_seconds") else "s"
+        if value >= 0.1:
+            return f"{value:.2f} {unit}"
+        return f"{value * 1e6:.1f} u{unit}" if value >= 1e-6 else f"{value * 1e9:.1f} n{unit}"
+    if quantity.endswith("bytes"):
+        return f"{value / 1e6:,.0f} MB"
+    return f"{value:g}"
+
+
+def read_comparisons(path: Path = COMPARISON_FILE) -> dict[str, Comparison]:
+    """The comparisons of a file by name.
+
+    Raises:
+        ValueError: a side has no driver that exists, or a bar not exactly one formula over sides that exist.
+    """
+    comparisons = yaml.safe_load(path.read_text(encoding="utf-8"))["comparisons"]
+    return {name: _comparison(name, **fields) for name, fields in comparisons.items()}
+
+
+def _comparison(
+    name: str, title: str, sides: Mapping[str, Any], bars: Sequence[Any], quantity: str = Comparison.quantity
+) -> Comparison:
+    for side, settings in sides.items():
+        if settings["driver"] not in DRIVERS:
+            raise ValueError(f"{name}, side {side!r}: {settings['driver']!r} is no driver; there are {list(DRIVERS)}")
+    made = {side: Side(s["driver"], {k: v for k, v in s.items() if k != "driver"}) for side, s in sides.items()}
+    return Comparison(name, title, made, [_bar(name, made, quantity, bar) for bar in bars], quantity)
+
+
+def _bar(name: str, sides: Mapping[str, Side], shown: str, fields: dict[str, Any]) -> Bar:
+    formulas = [key for key in fields if key in FORMULAS]
+    if len(formulas) != 1:
+        raise ValueError(f"{name}: a bar has one of {list(FORMULAS)}, this one has {formulas}")
+    operands = fields.pop(formulas[0])
+    operands = (operands,) if isinstance(operands, str) else tuple(operands)
+    if missing := [side for side in operands if side not in sides]:
+        raise ValueError(f"{name}: there is no side {missing[0]!r}; there are {list(sides)}")
+    text = fields.pop("text", " / ".join(operands))
+    return Bar(formulas[0], operands, fields.pop("quantity", shown), text, **fields)
+
+
+COMPARISONS = read_comparisons()

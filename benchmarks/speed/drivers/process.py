@@ -1,0 +1,81 @@
+"""A whole process, from its start: how long it takes, or until it says something, and the most memory it holds.
+
+Settings: ``arguments`` of Python (a ``.py`` file from the repository root), ``until`` (a text: the line that has it
+ends the measurement, and the process), ``keep_cache`` (start with the compiled programs of the start before; otherwise
+with none), ``state_of`` (overrides of ``train.py``: the size of their training's state is told too).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.child import Reading, read_settings, serve
+from benchmarks.speed.measuring import ROOT
+
+UNIT_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024
+
+
+def run_process(arguments: Sequence[str], cache_home: str, until: str | None = None) -> dict[str, Any]:
+    """Run Python with these arguments in a folder that is thrown away.
+
+    Args:
+        arguments: of Python.
+        cache_home: the user's cache folder, where compiled programs go.
+        until: measure until a line has this text, then end the process; ``None`` for its whole life.
+
+    Returns:
+        ``seconds`` from the start, ``cpu_seconds`` (user and system) and ``peak_bytes`` of memory until the end.
+
+    Raises:
+        RuntimeError: the process failed, or never said ``until``.
+    """
+    command = [sys.executable, *(str(ROOT / a) if a.endswith(".py") else a for a in arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment["XDG_CACHE_HOME"] = cache_home
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+        assert process.stdout is not None, "opened as a pipe"
+        said = any(until is not None and until in line for line in process.stdout)
+        seconds = time.perf_counter() - start
+        if said:
+            process.kill()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+    if not said and (until is not None or process.returncode):
+        raise RuntimeError(f"{command} ended with {process.returncode}" + (f" before {until!r}" if until else ""))
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": usage.ru_maxrss * UNIT_OF_MAXRSS}
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    arguments, until = settings["arguments"], settings.get("until")
+    keep = settings.get("keep_cache", False)
+    folder = Path(settings["cache"]).parent / "cache-of-processes"
+    folder.mkdir(parents=True, exist_ok=True)
+    constant: dict[str, Any] = {}
+    if "state_of" in settings:
+        from benchmarks.configs import state_bytes
+
+        constant["state_bytes"] = state_bytes(settings["state_of"])
+    if keep:
+        run_process(arguments, str(folder), until)
+
+    def measure() -> Reading:
+        with tempfile.TemporaryDirectory() as fresh:
+            return {**run_process(arguments, str(folder) if keep else fresh, until), **constant}
+
+    return measure
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "evorl")

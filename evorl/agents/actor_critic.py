@@ -1,0 +1,336 @@
+"""What on-policy actor-critics share: a stochastic policy and a value function, and what losses read of a trajectory.
+
+An algorithm adds its loss and the numbers in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from evorl.agent import Agent, AgentState, action_distribution, observation_ndim, one_observation, preprocess
+from evorl.agents.part_settings import ActorCriticSettings
+from evorl.config.names import no_such
+from evorl.distributions import ActionDistribution
+from evorl.envs.env import Env
+from evorl.envs.space import Space
+from evorl.networks.heads import FeatureNetwork, PolicyNetwork, ValueNetwork
+from evorl.networks.recurrent import RecurrentNetwork, assemble, build_cell
+from evorl.networks.torsos import build_layers, build_torso
+from evorl.ops.optimization import standardize
+from evorl.ops.returns import gae
+from evorl.ops.trees import flatten_leading_axes
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeData, PyTreeDict, PyTreeNode, pytree_field
+
+_PARTS = ("shared", "policy", "value")
+
+
+class Estimates(NamedTuple):
+    """What an actor-critic makes of observations.
+
+    Attributes:
+        policy: the (unsquashed) action distributions, of batch shape ``[...]``.
+        values: ``[...]``; ``None`` for an agent without a value function.
+        recurrent_state: after each observation, leaves ``[..., *]``; empty for an agent without one.
+    """
+
+    policy: Any
+    values: Any
+    recurrent_state: PyTreeDict
+
+
+class ActorCriticBatch(PyTreeData):
+    """What losses read of a trajectory ``[T, B]``, or of single steps of it ``[N]``.
+
+    Attributes:
+        obs: observations, ``[..., *observation]``.
+        raw_actions: unsquashed actions, ``[...]`` or ``[..., A]``.
+        log_probs: of these actions by the behaviour policy, ``[...]``.
+        targets: what values are learned towards, ``[...]``.
+        advantages: ``[...]``.
+        values: those at collection, ``[...]``; ``None`` without a value function.
+        weights: how much a step counts, of mean 1, ``[...]``; ``None`` where all count the same.
+        dones: of a recurrent agent: where episodes end, ``[T, B]``.
+        recurrent_state: of a recurrent agent: before the first step, ``[1, B, *]``.
+    """
+
+    obs: Observation
+    raw_actions: Action
+    log_probs: jax.Array
+    targets: jax.Array
+    advantages: jax.Array
+    values: Any = None
+    weights: Any = None
+    dones: Any = None
+    recurrent_state: Any = None
+
+    def flatten(self) -> ActorCriticBatch:
+        """``[T, B, ...]`` as single steps ``[T * B, ...]``."""
+        return flatten_leading_axes(self, 2)
+
+    def with_standardized_advantages(self) -> ActorCriticBatch:
+        """The batch whose advantages have mean 0 and variance 1 by their weights, over all devices."""
+        return self.replace(advantages=standardize(self.advantages, 1.0 if self.weights is None else self.weights))
+
+
+class ActorCriticNetwork(nn.Module):
+    """Action-distribution parameters and values of observations, by separate networks or by heads on a shared one.
+
+    Attributes:
+        policy: from observations, or shared features, to the parameters of the action distribution.
+        value: from observations, or shared features, to values; ``None`` for an actor without a critic.
+        shared: features that both read; ``None`` where each network reads the observation itself.
+    """
+
+    policy: nn.Module
+    value: nn.Module | None = None
+    shared: nn.Module | None = None
+
+    def __call__(
+        self, policy_obs: jax.Array, value_obs: jax.Array, recurrent_state: Any = None, starts: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array | None, PyTreeDict]:
+        """Distribution parameters ``[..., M]``, values ``[...]`` and the recurrent states after each observation.
+
+        Args:
+            policy_obs: what the policy (and a shared network) sees, ``[..., *observation]``.
+            value_obs: what the value function sees.
+            recurrent_state: of each recurrent part by its name, before each observation ``[..., *]``; or with
+                ``starts`` before each sequence, ``[B, *]``.
+            starts: ``[T, B]``, the observations of sequences with which an episode starts.
+        """
+        after = PyTreeDict()
+
+        def read(name: str, x: jax.Array) -> jax.Array:
+            part = getattr(self, name)
+            if not isinstance(part, RecurrentNetwork):
+                return part(x)
+            state = recurrent_state[name]
+            output, after[name] = part(x, state) if starts is None else part.unroll(x, state, starts)
+            return output
+
+        if self.shared is not None:
+            policy_obs = value_obs = read("shared", policy_obs)
+        parameters = read("policy", policy_obs)
+        return parameters, None if self.value is None else read("value", value_obs), after
+
+    def initial_state(self) -> PyTreeDict:
+        """The recurrent states of an episode that starts, leaves ``[*]``; empty without recurrent parts."""
+        parts = {name: getattr(self, name) for name in _PARTS}
+        return PyTreeDict(
+            {name: part.initial_state() for name, part in parts.items() if isinstance(part, RecurrentNetwork)}
+        )
+
+    def init_params(self, key: Key, policy_obs: jax.Array, value_obs: jax.Array) -> PyTreeDict:
+        """Fresh parameters of each part by its name, from a key of its own; observations are ``[1, *observation]``."""
+        policy_key, value_key, shared_key = jax.random.split(key, 3)
+        keys: dict[str, Key] = {"policy": policy_key, "value": value_key, "shared": shared_key}
+        params = PyTreeDict()
+
+        def fresh(name: str, x: jax.Array) -> jax.Array:
+            part, state = getattr(self, name), ()
+            if isinstance(part, RecurrentNetwork):
+                state = (part.initial_state((1,)),)
+            output, variables = part.init_with_output(keys[name], x, *state)
+            params[name] = variables["params"]
+            return output[0] if state else output
+
+        if self.shared is not None:
+            policy_obs = value_obs = fresh("shared", policy_obs)
+        fresh("policy", policy_obs)
+        if self.value is not None:
+            fresh("value", value_obs)
+        return params
+
+
+class ActorCriticAgent(Agent):
+    """A stochastic policy and a value function.
+
+    Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
+    depend on the observation, and squashed into (-1, 1) by tanh; log-probabilities are those of the unsquashed sample:
+    ratios of two policies and gradients are the same.
+
+    Attributes:
+        network: parameters of the action distribution, and values, of observations.
+        distribution: the (unsquashed) action distribution.
+        policy_obs_key: the entry of a dict observation that the policy sees.
+        value_obs_key: the entry that the value function sees.
+    """
+
+    network: ActorCriticNetwork = pytree_field(static=True)
+    distribution: ActionDistribution = pytree_field(static=True)
+    policy_obs_key: str | None = None
+    value_obs_key: str | None = None
+
+    part_settings: ClassVar[PyTreeNode] = ActorCriticSettings()
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The networks that ``network`` in the settings describes, for the spaces of ``env``."""
+        distribution = action_distribution(env.action_space, squashed=False)
+        obs_ndims = {
+            name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")
+        }
+        options = settings.pop("network")
+        if options.get("shared") and settings.get("policy_obs_key") != settings.get("value_obs_key"):
+            raise ValueError(
+                "agent.network.shared=true reads one observation, and agent.policy_obs_key and agent.value_obs_key "
+                f"name two, {settings.get('policy_obs_key')!r} and {settings.get('value_obs_key')!r}: choose the same, "
+                "or separate networks."
+            )
+        return {"network": build_network(options, distribution, obs_ndims), "distribution": distribution}
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether actions depend on earlier observations of the episode."""
+        return bool(self.network.initial_state())
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """Fresh networks, each from its own key."""
+        obs = (one_observation(obs_space, obs_key) for obs_key in (self.policy_obs_key, self.value_obs_key))
+        return self.network.init_params(key, *obs)
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Also the recurrent state of an episode that starts."""
+        state = super().init(obs_space, action_space, key)
+        return state.replace(recurrent_state=self.network.initial_state() or None)
+
+    def estimates(
+        self,
+        agent_state: AgentState,
+        params: Params,
+        obs: Observation,
+        recurrent_state: Any = None,
+        starts: jax.Array | None = None,
+    ) -> Estimates:
+        """Policy and values in observations ``[..., *observation]``; the other arguments are those of the network."""
+        policy_obs = value_obs = preprocess(agent_state, obs, self.policy_obs_key)
+        if self.value_obs_key != self.policy_obs_key:
+            value_obs = preprocess(agent_state, obs, self.value_obs_key)
+        outputs: Any = self.network.apply({"params": params}, policy_obs, value_obs, recurrent_state, starts)
+        parameters, values, after = outputs
+        return Estimates(self.distribution(parameters), values, after)
+
+    def policy(self, agent_state: AgentState, params: Params, obs: Observation) -> Any:
+        """The (unsquashed) action distributions in observations ``[..., *observation]``; not of a recurrent agent."""
+        return self.estimates(agent_state, params, obs).policy
+
+    def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
+        """Values of observations, ``[...]``; not of a recurrent agent."""
+        values: Any = self.estimates(agent_state, params, obs).values
+        return values
+
+    def estimates_along(
+        self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, dones: jax.Array | None
+    ) -> Estimates:
+        """Policy and values in observations ``[..., *observation]``; of a recurrent agent in sequences ``[T, B]``.
+
+        Args:
+            agent_state: whose statistics normalise the observations.
+            params: of the network.
+            obs: the observations.
+            recurrent_state: of a recurrent agent: before the first observation, ``[1, B, *]``.
+            dones: likewise: where episodes end, ``[T, B]``.
+        """
+        if dones is None or not self.is_recurrent:
+            return self.estimates(agent_state, params, obs)
+        starts = jnp.concatenate([jnp.zeros_like(dones[:1]), dones[:-1]])
+        return self.estimates(agent_state, params, obs, jax.tree.map(lambda x: x[0], recurrent_state), starts)
+
+    def estimates_of_batch(self, agent_state: AgentState, params: Params, batch: ActorCriticBatch) -> Estimates:
+        """Policy and values in the observations of a batch."""
+        return self.estimates_along(agent_state, params, batch.obs, batch.recurrent_state, batch.dones)
+
+    def estimates_of_trajectory(
+        self, agent_state: AgentState, params: Params, trajectory: SampleBatch
+    ) -> tuple[Estimates, Any]:
+        """Policy and values in the observations of a trajectory ``[T, B]``, and the values of their true successors."""
+        recurrent_state = trajectory.extras.get("recurrent_state")
+        estimates = self.estimates_along(agent_state, params, trajectory.obs, recurrent_state, trajectory.dones)
+        after = estimates.recurrent_state
+        return estimates, self.estimates(agent_state, params, trajectory.next_obs, after).values
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Actions drawn from the policy; the unsquashed sample and its log-probability go with them."""
+        policy, extras = self._policy_and_extras(agent_state, sample_batch)
+        raw, log_prob = policy.sample_and_log_prob(key)
+        return self._squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """The mode of the policy."""
+        policy, extras = self._policy_and_extras(agent_state, sample_batch)
+        return self._squash(policy.mode()), extras
+
+    def _policy_and_extras(self, agent_state: AgentState, sample_batch: SampleBatch) -> tuple[Any, PolicyExtras]:
+        recurrent_state = (sample_batch.extras or {}).get("recurrent_state")
+        policy, _, after = self.estimates(agent_state, agent_state.params, sample_batch.obs, recurrent_state)
+        return policy, PyTreeDict(recurrent_state=after) if after else PyTreeDict()
+
+    def _squash(self, raw_actions: jax.Array) -> Action:
+        return raw_actions if self.distribution.is_discrete else jnp.tanh(raw_actions)
+
+    def batch_with_advantages(
+        self,
+        agent_state: AgentState,
+        trajectory: SampleBatch,
+        discount: jax.Array | float,
+        gae_lambda: jax.Array | float,
+    ) -> ActorCriticBatch:
+        """A trajectory ``[T, B]`` with advantages and value targets by GAE."""
+        estimates, next_values = self.estimates_of_trajectory(agent_state, agent_state.params, trajectory)
+        termination = trajectory.extras.env_extras.termination
+        advantages, targets = gae(
+            trajectory.rewards, estimates.values, next_values, termination, trajectory.dones, discount, gae_lambda
+        )
+        return self.batch_of(trajectory, targets=targets, advantages=advantages, values=estimates.values)
+
+    def batch_of(self, trajectory: SampleBatch, **learned_from: Any) -> ActorCriticBatch:
+        """What losses read of a trajectory ``[T, B]``; ``learned_from`` are the fields that algorithms compute."""
+        extras = trajectory.extras
+        if self.is_recurrent:
+            learned_from |= {"dones": trajectory.dones, "recurrent_state": extras.recurrent_state}
+        actions = {"raw_actions": extras.policy_extras.raw_action, "log_probs": extras.policy_extras.log_prob}
+        return ActorCriticBatch(obs=trajectory.obs, **actions, **learned_from)
+
+
+def build_network(
+    options: dict[str, Any], distribution: ActionDistribution, obs_ndims: dict[str, int]
+) -> ActorCriticNetwork:
+    """The network that ``agent.network`` describes.
+
+    Args:
+        options: those of ``build_torso``, and ``shared``, ``recurrent`` and ``heads``: further layers by head.
+        distribution: of the actions.
+        obs_ndims: axes of one observation that the ``policy`` and the ``value`` function see.
+
+    Raises:
+        ValueError: an option does not exist or cannot work; in words.
+    """
+    shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
+    if not isinstance(shared, bool):
+        raise ValueError(f"agent.network.shared must be true or false, got {shared!r}.")
+    heads = options.pop("heads") or {}
+    for name in heads:
+        if name not in obs_ndims:
+            raise ValueError(no_such("head", name, obs_ndims))
+    torso = build_torso(options)
+
+    def policy_head(torso: nn.Module, ndim: int) -> nn.Module:
+        size = distribution.num_parameters
+        return PolicyNetwork(torso, size, ndim, state_independent_std=not distribution.is_discrete)
+
+    def part(name: str, head: Any) -> nn.Module:
+        layers = build_layers(heads.get(name, ()), f"heads.{name}")
+        if shared:
+            return head(torso.clone(layers=layers), 1)
+        return assemble(torso, cell, layers, head, obs_ndims[name])
+
+    features = assemble(torso, cell, (), FeatureNetwork, obs_ndims["policy"]) if shared else None
+    return ActorCriticNetwork(part("policy", policy_head), part("value", ValueNetwork), features)

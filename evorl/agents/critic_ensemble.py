@@ -1,0 +1,100 @@
+"""What off-policy actor-critics share: a policy, and an ensemble of critics of observations and actions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.envs.env import Env
+from evorl.envs.space import Discrete, Space
+from evorl.networks.heads import PolicyNetwork, apply_network
+from evorl.networks.q_networks import EnsembleQNetwork
+from evorl.networks.torso_settings import differing_torso
+from evorl.networks.torsos import build_torso
+from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
+
+
+class CriticEnsembleAgent(Agent):
+    """A policy and an ensemble of critics, some of them with target networks, ``target_<name>`` among the parameters.
+
+    Attributes:
+        policy_network: what the policy is made of, ``[..., M]``, from an observation.
+        critic_network: values ``[K, ...]`` of an observation and an action, or ``[K, ..., A]`` of all discrete actions;
+            or distributions of them, with one more axis.
+        policy_obs_key: the entry of a dict observation that the policy sees.
+        value_obs_key: the entry that the critics see.
+    """
+
+    policy_network: nn.Module = pytree_field(static=True)
+    critic_network: nn.Module = pytree_field(static=True)
+    policy_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
+    value_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
+
+    part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings()
+    # Which networks have target networks.
+    target_names: ClassVar[tuple[str, ...]] = ("critic",)
+    # Whether the algorithm keeps running statistics of its networks.
+    keeps_statistics: ClassVar[bool] = False
+
+    @classmethod
+    def build_networks(
+        cls, settings: dict[str, Any], env: Env, num_policy_outputs: int, num_atoms: int | None = None
+    ) -> dict[str, Any]:
+        """The networks that ``network``, ``critic_network`` (where critics differ) and ``num_critics`` describe."""
+        options, differences, keeps = settings.pop("network"), settings.pop("critic_network"), cls.keeps_statistics
+        ndims = {name: observation_ndim(env.obs_space, settings.get(f"{name}_obs_key")) for name in ("policy", "value")}
+        num_actions = env.action_space.n if isinstance(env.action_space, Discrete) else None
+        return {
+            "policy_network": PolicyNetwork(
+                build_torso(options, keeps_statistics=keeps), num_policy_outputs, ndims["policy"]
+            ),
+            "critic_network": EnsembleQNetwork(
+                differing_torso(options, differences, keeps_statistics=keeps),
+                settings.pop("num_critics"),
+                num_actions,
+                ndims["value"],
+                num_atoms=num_atoms,
+            ),
+        }
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """Fresh networks, each from its own key; target networks start as copies."""
+        policy_key, critic_key = jax.random.split(key)
+        params = PyTreeDict(
+            policy=self.policy_network.init(policy_key, one_observation(obs_space, self.policy_obs_key)),
+            critic=self.init_critics(self.critic_network, obs_space, action_space, critic_key),
+        )
+        return params | {f"target_{name}": jax.tree.map(jnp.copy, params[name]) for name in self.target_names}
+
+    def init_critics(self, network: nn.Module, obs_space: Space, action_space: Space, key: Key) -> Params:
+        """First parameters of a network of the kind of ``critic_network``."""
+        action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
+        return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
+
+    def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
+        """What the policy's network gives in observations ``[N, ...]``, ``[N, M]``."""
+        return apply_network(self.policy_network, policy_params, preprocess(agent_state, obs, self.policy_obs_key))
+
+    def critics(
+        self, agent_state: AgentState, params: Params, obs: Observation, actions: Action | None, network: Any = None
+    ) -> jax.Array:
+        """What every critic gives for actions ``[N, ...]``, ``[K, N, *]``; for all discrete actions where ``None``.
+
+        Args:
+            agent_state: for the statistics of observations.
+            params: of the critics, or of their target networks.
+            obs: ``[N, ...]``.
+            actions: ``[N, ...]``, or ``None`` for ``[K, N, A]``.
+            network: another ensemble over observations and actions.
+        """
+        network = self.critic_network if network is None else network
+        obs = preprocess(agent_state, obs, self.value_obs_key)
+        if network.num_actions is None:
+            return apply_network(network, params, obs, actions)
+        outputs = apply_network(network, params, obs)  # [K, N, A]
+        return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]

@@ -1,0 +1,77 @@
+"""A policy without anything to learn it by: what evolution needs of an agent."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agents.part_settings import PolicySettings
+from evorl.envs.env import Env
+from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
+from evorl.networks.heads import PolicyNetwork, apply_network
+from evorl.networks.torsos import build_torso
+from evorl.networks.virtual_batch import virtually_normalized
+from evorl.sample_batch import SampleBatch
+from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
+
+
+class PolicyAgent(Agent):
+    """A deterministic policy: the action of the greatest output in a ``Discrete`` space, the outputs in a ``Box``,
+    through ``tanh`` if it is bounded.
+
+    Attributes:
+        policy_network: from observations to outputs.
+        discrete: whether actions are numbers.
+        bounded: whether actions are in [-1, 1].
+        policy_obs_key: the entry of a dict observation that the policy sees.
+    """
+
+    policy_network: nn.Module = pytree_field(static=True)
+    discrete: bool = pytree_field(default=False, metadata={"built": True})
+    bounded: bool = pytree_field(default=True, metadata={"built": True})
+    policy_obs_key: str | None = None
+
+    part_settings: ClassVar[PyTreeNode] = PolicySettings()
+
+    @classmethod
+    def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:
+        """The network that ``network`` in the settings describes."""
+        space = env.action_space
+        torso = build_torso(settings.pop("network"))
+        ndim = observation_ndim(env.obs_space, settings.get("policy_obs_key"))
+        return {
+            "policy_network": PolicyNetwork(torso, num_outputs(space), ndim, output_scale=0.01),
+            "discrete": isinstance(space, Discrete),
+            "bounded": kind_of(space) is not ActionSpaces.UNBOUNDED_BOXES,
+        }
+
+    def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
+        """A fresh policy."""
+        return PyTreeDict(policy=self.policy_network.init(key, one_observation(obs_space, self.policy_obs_key)))
+
+    def compute_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """The policy's actions."""
+        obs = preprocess(agent_state, sample_batch.obs, self.policy_obs_key)
+        outputs = apply_network(self.policy_network, agent_state.params.policy, obs)
+        if self.discrete:
+            return jnp.argmax(outputs, axis=-1).astype(jnp.int32), PyTreeDict()
+        return jnp.tanh(outputs) if self.bounded else outputs, PyTreeDict()
+
+    def evaluate_actions(
+        self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """The policy's actions."""
+        return self.compute_actions(agent_state, sample_batch, key)
+
+    def normalized_policy(self, agent_state: AgentState, policy: Params, reference: Observation) -> Params:
+        """The parameters by which a policy acts with hidden layers normalised over reference observations ``[N, ...]``.
+
+        See ``evorl.networks.virtual_batch``; observations are preprocessed as those that are acted on.
+        """
+        obs = preprocess(agent_state, reference, self.policy_obs_key)
+        return virtually_normalized(self.policy_network, policy, obs)

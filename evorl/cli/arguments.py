@@ -1,0 +1,43 @@
+"""What stands on the command line: overrides on both sides of flags, and those that Hydra would take without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from evorl.cli.errors import config_names, sentence
+from evorl.config.names import no_such
+
+
+def overrides_first(arguments: list[str]) -> list[str]:
+    """The arguments in the order in which Hydra reads them: overrides, then flags with their values."""
+    overrides = [argument for argument in arguments if _is_override(argument)]
+    return overrides + [argument for argument in arguments if not _is_override(argument)]
+
+
+def _is_override(argument: str) -> bool:
+    return not argument.startswith("-") and ("=" in argument or argument.startswith(("~", "+")))
+
+
+def check_overrides(overrides: Iterable[str], config_folders: Iterable[Path]) -> None:
+    """Refuse what would have no effect.
+
+    Args:
+        overrides: of this job, as they were written.
+        config_folders: the config tree, and those that ``--config-dir`` adds.
+
+    Raises:
+        ValueError: a setting is taken away, which would bring back a default that is nowhere to be seen; or there is
+            no such experiment, which Hydra passes over since most pairs of agent and environment have none.
+    """
+    folders = list(config_folders)
+    groups = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        name = key.lstrip("~+")
+        if key.startswith("~") and name.partition("@")[0] not in groups:
+            raise ValueError(f"{override}: a setting cannot be taken away. Give it a value, as in {name}=null.")
+        if name == "experiment" and value not in ("", "null") and not key.startswith("~"):
+            known = [option for folder in folders for option in config_names(folder / "experiment")]
+            if value not in known:
+                raise ValueError(sentence(no_such("experiment", value, known)))

@@ -1,0 +1,119 @@
+"""One composition for the command line, notebooks and sweeps: Hydra reads the config tree, and classes complete it.
+
+A config file that names its ``workflow`` holds what differs from this class; it is read with all other settings of the
+class beside it. Two short forms are groups of Hydra, so that they are the same wherever Hydra composes: ``inner=sac``
+and ``learner=sac`` choose a file of ``configs/agent`` for a part of the config, and ``optimizer=sgd`` is
+``optimizer.name=sgd``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf
+
+# Parts of a config that are agents themselves.
+AGENT_PARTS = ("inner", "learner")
+# What of the parts of a config that are agents themselves is the whole run's.
+_OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
+# Settings that are mappings with a name, which may be given by that name alone.
+_NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+
+
+def config_folder() -> Path:
+    """The config tree: inside an installed package, or at the top of the source tree.
+
+    From now on Hydra completes what it reads there.
+    """
+    complete_what_hydra_reads()
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def completed_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config whose ``optimizer`` has every setting of the evolutionary optimizer that it names."""
+    from evorl.config.defaults import completed_node
+    from evorl.ec.evo_optimizer import EvoOptimizer
+
+    return {**config, "optimizer": completed_node(EvoOptimizer, config["optimizer"], None, "optimizer")}
+
+
+def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
+    """The config of a run, as ``scripts/train.py`` composes it from these overrides."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        return compose("config", overrides=list(overrides))
+
+
+def complete_what_hydra_reads() -> None:
+    """Let Hydra read config files through ``CompleteConfigSource``, in this process."""
+    Plugins.instance()  # registers Hydra's own sources, whatever came before
+    SourcesRegistry.instance().types["file"] = CompleteConfigSource
+
+
+class CompleteConfigSource(FileConfigSource):
+    """Config files of a folder, completed by the classes that they name, and the groups of the short forms."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """A file, or what a short form stands for."""
+        group, _, name = config_path.partition("/")
+        if _names_a_setting(config_path):
+            return ConfigResult(self.provider, self.full_path(), OmegaConf.create({"name": name}), {"package": None})
+        result = super().load_config(_file_of(config_path))
+        package = ""
+        if group in AGENT_PARTS:
+            result.header["package"] = None
+            package = f"{group}."
+        if isinstance(result.config, DictConfig) and ("workflow" in result.config or group == "evolution"):
+            result.config = _completed(result.config, package)
+        return result
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether it is a folder, or the name of a short form."""
+        return super().is_group(_file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether it is a file, or a choice of a short form."""
+        return super().is_config(_file_of(config_path)) or _names_a_setting(config_path)
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """The files of a folder; those of ``agent`` for the parts that are agents."""
+        config_path = _file_of(config_path)
+        return super().list(config_path, results_filter) if super().is_group(config_path) else []
+
+
+def _file_of(config_path: str) -> str:
+    group, _, name = config_path.partition("/")
+    return f"agent/{name}" if group in AGENT_PARTS else config_path
+
+
+def _names_a_setting(config_path: str) -> bool:
+    group, _, name = config_path.partition("/")
+    return bool(name) and _NAMED.fullmatch(group) is not None
+
+
+def _completed(config: DictConfig, package: str) -> DictConfig:
+    """A file's config with the values of its class where it is silent, its short forms last among its defaults."""
+    from evorl.workflows.assembly import complete_config, workflow_class
+
+    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
+    defaults = settings.pop("defaults", [])
+    if "workflow" in settings:
+        complete = complete_config(workflow_class(settings["workflow"]), settings)
+        left_out = set(_OF_THE_RUN) - set(settings) if package else set()
+        complete = {name: value for name, value in complete.items() if name not in left_out}
+    else:
+        complete = completed_optimizer(settings)
+    named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
+    short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
+    own = [] if "_self_" in defaults else ["_self_"]
+    return OmegaConf.create({"defaults": [*defaults, *own, *short], **complete})

@@ -1,0 +1,116 @@
+"""Errors of the command line: one clear sentence, the nearest valid name, a non-zero exit."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.composition import AGENT_PARTS, compose_config
+from evorl.config.names import no_such
+
+TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
+
+
+@contextmanager
+def errors_in_words(config_folder: Path) -> Iterator[None]:
+    """Print an expected error as a sentence and exit with status 1.
+
+    With the environment variable ``EVORL_TRACEBACK`` set the traceback is shown too.
+    """
+    try:
+        yield
+    except Exception as error:
+        # First, since some of these are ValueErrors or OSErrors as well.
+        if type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
+            _exit(error, _config_error_in_words(error, config_folder))
+        if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
+            _exit(error, text)
+        if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
+            raise
+        _exit(error, str(error))
+
+
+def print_any_character() -> None:
+    """Let standard output and error replace what their encoding has no sign for, instead of failing over it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _exit(error: Exception, text: str) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        raise error
+    print(f"Error: {text}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _machine_error_in_words(error: RuntimeError) -> str | None:
+    """What JAX says of the machine, as one sentence; ``None`` for what is a fault of ours."""
+    text = str(error)
+    platform = re.match(r"Unable to initialize backend '([^']*)': (.*?)\.? \(set JAX_PLATFORMS", text, re.DOTALL)
+    if platform:
+        name, reason = platform.groups()
+        return f"JAX cannot run on {name!r}, which JAX_PLATFORMS names: {reason}. Leave it unset, or choose another."
+    if "RESOURCE_EXHAUSTED" in text:
+        first_line = text.strip().splitlines()[0]
+        return f"The memory of the machine is not enough ({first_line}). Choose smaller numbers: environments, members."
+    return None
+
+
+def config_names(folder: Path) -> list[str]:
+    """The names of the config files below a folder, which is a group of the config tree."""
+    return [file.relative_to(folder).with_suffix("").as_posix() for file in sorted(folder.rglob("[!_]*.yaml"))]
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def _config_error_in_words(error: Exception, config_folder: Path) -> str:
+    """Hydra's complaint as one sentence, with the nearest name that exists."""
+    text = str(error)
+    missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)
+    if missing:
+        group, name = missing.groups()
+        group = "agent" if group in AGENT_PARTS else group
+        return sentence(no_such(group, name, config_names(config_folder / group)))
+    key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
+    if key:
+        return sentence(no_such("config key", key.group(1), _keys_of_composed(error)))
+    return " ".join(text.split())
+
+
+def _keys_of_composed(error: BaseException | None) -> list[str]:
+    """Every key of the config in which a key was not found, dotted."""
+    from omegaconf import OmegaConf
+
+    while error is not None and getattr(error, "parent_node", None) is None:
+        error = error.__cause__ or error.__context__
+    root: Any = error.parent_node._get_root() if error else _chosen()  # pyright: ignore[reportAttributeAccessIssue]
+    config: Any = OmegaConf.to_container(root)
+    return dotted_keys({key: value for key, value in config.items() if key != "hydra"})
+
+
+def _chosen() -> Any:
+    """The config of the agent that this command line chooses, where an error came before anything was composed."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    return compose_config([argument for argument in sys.argv[1:] if argument.startswith("agent=")][-1:])
+
+
+def dotted_keys(config: Any, prefix: str = "") -> list[str]:
+    """Every key of a nested mapping, with those above it before a dot."""
+    keys = []
+    for key, value in config.items():
+        keys.append(f"{prefix}{key}")
+        if isinstance(value, dict):
+            keys += dotted_keys(value, f"{prefix}{key}.")
+    return keys

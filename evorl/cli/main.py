@@ -1,0 +1,336 @@
+"""The command line: compose a config, build the workflow it names, train or evaluate it in a run folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.composition import compose_config, config_folder
+from evorl.cli.errors import errors_in_words, print_any_character
+from evorl.cli.overrides import apply_overrides, check_run_settings, names_a_run, run_settings, wandb_settings
+from evorl.cli.runtime import collect_garbage_seldom, prepare_runtime
+from evorl.cli.signals import signals_in_words, stop_on_signals
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+    from evorl.runs.recording import Recorder
+    from evorl.types import State
+    from evorl.workflows.workflow import Workflow
+
+STORED_SETTINGS = ("workflow", "env", "seed", "recorders", "checkpoints_kept", "compilation_cache")
+EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache")
+_STARTED = time.perf_counter()
+
+
+def train() -> None:
+    """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
+    _run_hydra(train_from_config, "resume")
+
+
+def evaluate() -> None:
+    """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
+    _run_hydra(evaluate_from_config, "run")
+
+
+def _run_hydra(task: Any, names_run: str) -> None:
+    # Exceptions come to us as they are raised, and we say them in words.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    print_any_character()
+    collect_garbage_seldom()
+    sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
+    with signals_in_words(), errors_in_words(config_folder()):
+        import hydra
+        from omegaconf import OmegaConf
+
+        if names_a_run(arguments, names_run):
+            usual: Any = OmegaConf.load(config_folder() / "config.yaml")
+            task(run_settings(arguments, usual), arguments)
+            return
+
+        if _is_asked_for_config(arguments):
+            _print_config([argument for argument in arguments if not argument.startswith("-") and "=" in argument])
+            return
+
+        def job(config: DictConfig) -> Any:
+            with errors_in_words(config_folder()):  # in here, before Hydra adds lines of its own
+                check_overrides(*_job_overrides())
+                return task(config)
+
+        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def _job_overrides() -> tuple[list[str], list[Path]]:
+    """What was overridden for this job, and the folders of configs."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra_config = HydraConfig.get()
+    folders = [Path(source.path) for source in hydra_config.runtime.config_sources if source.schema == "file"]
+    return list(hydra_config.overrides.task), folders
+
+
+def _is_asked_for_config(arguments: Sequence[str]) -> bool:
+    """Whether the flags are ``--cfg job`` alone; with others Hydra answers, without comments."""
+    flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
+    return flags in (["--cfg", "job"], ["-c", "job"])
+
+
+def _print_config(overrides: Sequence[str]) -> None:
+    """The composed config with a comment behind every setting."""
+    from omegaconf import OmegaConf
+
+    from evorl.cli.settings import commented_yaml
+
+    config: Any = OmegaConf.to_container(compose_config(overrides), resolve=True)
+    print(commented_yaml(config, config_folder()), end="")
+
+
+def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float | None:
+    """Train as a composed config says, in a run folder.
+
+    Args:
+        config: of the run; one with ``resume`` need only say where the run folder is, which has the rest.
+        overrides: what the config of a resumed run is changed by.
+
+    Returns:
+        The best evaluation return: what a hyper-parameter search maximises.
+    """
+    from evorl.recorders import make_recorder
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+
+    _check_folders(config)
+    resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
+    if resumed:
+        resumed.refuse_links()
+        config, _ = stored_config(resumed, config.trust, overrides)
+    check_run_settings(config)
+    prepare_for(config)
+    workflow = build_workflow(config)
+    folder = resumed or RunFolder.create(_folder_of_runs(config), config)
+    records = (folder.metrics_csv, folder.metrics_jsonl)
+    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
+    state, progress = None, None
+    if resumed:
+        state, progress = restore(workflow, checkpointer, config.seed, "latest")
+        resumed.update_config(config)  # the next resume goes on with it
+    settings = config.recorders
+    recorder = make_recorder(
+        folder, progress=settings.progress, tensorboard=settings.tensorboard, wandb=wandb_settings(config)
+    )
+    with stop_on_signals(_resume_command(folder, config)) as should_stop, _closing(recorder, checkpointer, workflow):
+        if progress:
+            recorder.resume_at(progress["iterations"])
+            for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
+                recorder.message(notice)
+            recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
+        with _divergence_told(folder, checkpointer, config):
+            workflow.learn(
+                state,
+                key=config.seed,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                progress=progress,
+                should_stop=should_stop,
+            )
+        end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
+        if should_stop():
+            end += f"\nTo go on: {_resume_command(folder, config)}"
+        recorder.message(end)
+    if not settings.progress:
+        print(end, flush=True)
+    return checkpointer.best_score
+
+
+def _check_folders(config: DictConfig) -> None:
+    """Raises ``ValueError`` for values of ``resume``, ``run`` and ``runs_folder`` that name no folder."""
+    for name in ("resume", "run"):
+        if isinstance(config[name], (Sequence, Mapping)) and not isinstance(config[name], str):
+            raise ValueError(f"{name} must be the folder of a run, or latest; got {config[name]}.")
+    if not isinstance(config.runs_folder, str) or not config.runs_folder:
+        shown = "null" if config.runs_folder is None else repr(config.runs_folder)
+        raise ValueError(f"runs_folder must be the name of a folder, got {shown}.")
+
+
+@contextmanager
+def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        checkpointer.close()
+        recorder.close()
+        workflow.close()
+
+
+@contextmanager
+def _divergence_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
+    """Within: a divergence is noted in the run's log, and its message says how to go on; the caller shows it."""
+    from evorl.execution.learning import TrainingDiverged
+    from evorl.recorders import LogRecorder
+
+    try:
+        yield
+    except TrainingDiverged as error:
+        on = f"What was recorded is in {folder.path}."
+        if checkpointer.steps:
+            on = f"To go on from the checkpoint: {_resume_command(folder, config)}, with such a setting."
+        log = LogRecorder(folder.log)
+        log.message(f"{error} {on}")
+        log.close()
+        raise TrainingDiverged(f"{error} {on}") from error
+
+
+def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float:
+    """Load the best checkpoint of ``config.run`` and report ``config.eval_episodes`` episodes.
+
+    Where none was scored it is the latest. A seed given on the command line draws other episodes than the
+    checkpoint's own key.
+
+    Raises:
+        ValueError: no run is named.
+    """
+    import jax
+    import numpy as np
+
+    from evorl.execution import programs
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+
+    _check_folders(config)
+    if not config.run:
+        raise ValueError("Which run? Give its folder: python scripts/evaluate.py run=<folder>, or run=latest.")
+    folder = RunFolder.find(str(config.run), config.runs_folder)
+    settings, given = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
+    check_run_settings(settings)
+    prepare_for(settings)
+    workflow = build_workflow(settings)
+    checkpointer = RunCheckpointer(folder.checkpoints)
+    which = "latest" if checkpointer.best_step is None else "best"
+    state, progress = restore(workflow, checkpointer, settings.seed, which, workflow.evaluation_entries)
+    if "seed" in given:
+        eval_key = programs.seed_keys(workflow.execution, jax.random.key(settings.seed))
+        state = programs.place(workflow, state.replace(eval_key=eval_key))
+    for notice in checkpointer.notices:
+        print(notice)
+    metrics = workflow.evaluate(state)
+    seeds = f" for each of {settings.num_seeds} seeds" if settings.num_seeds > 1 else ""
+    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
+    print(f"{folder.path}")
+    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {settings.eval_episodes} episodes{seeds}:")
+    for name, value in metrics.items():
+        print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
+    return float(np.mean(metrics.episode_return))
+
+
+def stored_config(
+    folder: RunFolder, trust: bool, overrides: Sequence[str], allowed: tuple[str, ...] | None = None
+) -> tuple[DictConfig, set[str]]:
+    """The config of a stored run with what this command line changes, and the keys that it gave.
+
+    Args:
+        folder: the run's.
+        trust: whether the config may name code from outside this package. Names on the command line are trusted.
+        overrides: of this command line.
+        allowed: what can be changed; ``None`` for everything that the run has.
+
+    Raises:
+        RunFolderError: the config cannot be read, or would have foreign code executed.
+        ValueError: a change that is not allowed.
+    """
+    from evorl.config.values import checked_value
+    from evorl.runs.files import RunFolderError
+    from evorl.runs.trust import foreign_names, refuse_foreign_code
+
+    checked_value(trust, bool, "trust")
+    config = folder.load_config(trust=True)
+    missing = [name for name in STORED_SETTINGS if name not in config]
+    if missing:
+        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
+    given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
+    if not trust:
+        refuse_foreign_code(config, folder.path, given)
+    return config, given
+
+
+def _resume_command(folder: RunFolder, config: DictConfig) -> str:
+    """The command line that goes on with a run, with the names that have to be given again."""
+    from evorl.runs.trust import as_arguments, foreign_names
+
+    names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
+    return f"python scripts/train.py {names}"
+
+
+def prepare_for(config: Mapping[str, Any]) -> None:
+    """Set JAX up as a run of this config says by ``devices``, ``compilation_cache``, ``deterministic`` and ``env``."""
+    env = config["env"]
+    library = env.get("library") if isinstance(env, Mapping) else None
+    prepare_runtime(
+        config.get("devices", "auto"),
+        config.get("compilation_cache", True),
+        long_programs=library == "brax",
+        deterministic=config.get("deterministic", False),
+    )
+
+
+def build_workflow(config: DictConfig) -> Workflow:
+    """The workflow that a composed config names and describes.
+
+    Raises:
+        ValueError: the config does not fit together, in words.
+    """
+    from evorl.workflows.assembly import workflow_from_config
+
+    return workflow_from_config(config)
+
+
+def restore(
+    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
+) -> tuple[State, dict[str, Any]]:
+    """A saved state on this workflow's devices, and what the checkpoint says of the run.
+
+    Args:
+        workflow: as it was when the state was saved, but for numbers and devices.
+        checkpointer: of the run.
+        seed: any: it shapes nothing.
+        which: ``latest``, ``best``, or an iteration.
+        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
+    """
+    import jax
+
+    from evorl.execution import programs
+
+    template = jax.eval_shape(workflow.init, jax.random.key(seed))
+    if entries is not None:
+        template = _entries_of(template, entries)
+    state, progress = checkpointer.restore(template, which, partial=entries is not None)
+    return programs.place(workflow, state), progress
+
+
+def _entries_of(state: State, names: Iterable[str]) -> State:
+    """Some entries of a state; with a dot, an entry of an entry."""
+    from evorl.types import State
+
+    chosen = State()
+    for name in names:
+        entry, _, within = name.partition(".")
+        if within:
+            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
+        else:
+            chosen[entry] = state[entry]
+    return chosen
+
+
+def _folder_of_runs(config: DictConfig) -> Path:
+    from hydra.core.hydra_config import HydraConfig
+
+    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
+    return Path(config.runs_folder) / f"{agent}-{env}"

@@ -1,0 +1,113 @@
+"""Settings of a run on the command line: their checks, and the overrides of a run that is stored already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.composition import AGENT_PARTS
+from evorl.cli.errors import dotted_keys
+from evorl.config.names import no_such
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
+_RECORDERS = ("progress", "tensorboard", "wandb")
+_GROUPS = ("agent", "env", "experiment", "evolution")
+
+
+def check_run_settings(config: DictConfig) -> None:
+    """Raises ``ValueError`` for values of the run's own settings that cannot work."""
+    from evorl.config.values import check_names, checked_value, positive
+
+    seed = config.seed
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
+    config.checkpoints_kept = positive(config.checkpoints_kept, "checkpoints_kept")
+    recorders = config.recorders
+    if not isinstance(recorders, Mapping):
+        raise ValueError(f"recorders must be a mapping such as {{progress: true, wandb: false}}, got {recorders!r}.")
+    check_names(recorders, _RECORDERS, "key of recorders")
+    for name in ("progress", "tensorboard"):
+        checked_value(recorders.get(name), bool, f"recorders.{name}")
+    checked_value(config.get("deterministic", False), bool, "deterministic")
+    if not isinstance(config.compilation_cache, bool | str):
+        raise ValueError(f"compilation_cache must be true, false or a folder, got {config.compilation_cache!r}.")
+    wandb_settings(config)
+
+
+def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
+    """Arguments of the recorder from ``recorders.wandb``: a flag, or a mapping; ``None`` for no Weights & Biases."""
+    from evorl.config.nodes import plain
+    from evorl.config.values import check_names
+
+    settings = plain(config)
+    given = settings["recorders"].get("wandb")
+    if given is None or given is False:
+        return None
+    if given is not True and not isinstance(given, dict):
+        raise ValueError(
+            f"recorders.wandb must be true, false or a mapping such as {{project: name, mode: online}}, got {given!r}."
+        )
+    given = {} if given is True else given
+    check_names(given, ("project", "name", "mode"), "key of recorders.wandb")
+    return {"config": settings, **given}
+
+
+def names_a_run(arguments: Sequence[str], setting: str) -> bool:
+    """Whether a command line gives a run folder by this setting: its config is changed then, and none is composed."""
+    values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
+    return any(value not in ("", "null") for value in values)
+
+
+def run_settings(arguments: Sequence[str], usual: DictConfig) -> DictConfig:
+    """The run's settings by which ``arguments`` find a run folder, ``usual`` ones where they are silent.
+
+    Raises:
+        ValueError: there is a flag of Hydra's among the arguments, or they cannot be read.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    if flags:
+        raise ValueError(f"{flags[0]} does not go with a run folder: one run, with its own config. Leave it out.")
+    settings = OmegaConf.create({key: usual[key] for key in _RUN_FOLDER_KEYS})
+    for override in OverridesParser.create().parse_overrides(list(arguments)):
+        if override.key_or_group in _RUN_FOLDER_KEYS:
+            settings[override.key_or_group] = override.value()
+    return settings
+
+
+def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tuple[str, ...] | None) -> set[str]:
+    """Set what a command line gives besides the run folder; the algorithm and the environment stay.
+
+    A name by itself is short for the entry ``name`` of a setting that has one, whose other entries stay as they are.
+
+    Returns:
+        The keys that were given.
+
+    Raises:
+        ValueError: a key that the run has not, or that is not ``allowed``.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    given: set[str] = set()
+    known = dotted_keys(OmegaConf.to_container(settings))
+    for override in OverridesParser.create().parse_overrides(list(arguments)):
+        key, value = override.key_or_group, override.value()
+        if key in _RUN_FOLDER_KEYS or key.startswith(("hydra.", "hydra/")):
+            continue
+        if key in (*_GROUPS, *AGENT_PARTS):
+            raise ValueError(f"{key} is taken from the run folder: leave {key}=... out.")
+        if allowed is not None and key not in allowed:
+            raise ValueError(f"{key} has no effect here; what can be set: {', '.join(allowed)}.")
+        if override.is_delete() or (key not in known and not override.is_add()):
+            raise ValueError(no_such("setting of the run", key, known))
+        if isinstance(value, str) and f"{key}.name" in known:
+            key = f"{key}.name"
+        OmegaConf.update(settings, key, value, merge=False)
+        given.add(key)
+    return given

@@ -1,0 +1,142 @@
+"""What concerns the whole process: devices on a CPU, the cache of compiled programs, when Python looks for garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import sys
+from pathlib import Path
+
+MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
+
+
+def prepare_runtime(
+    devices: str | int = "auto",
+    compilation_cache: bool | str = True,
+    long_programs: bool = False,
+    deterministic: bool = False,
+) -> None:
+    """Set JAX up for a run; call it before anything is computed.
+
+    On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
+    environments or seeds can be spread over the cores. Once JAX's backend has started, the devices stay as they are.
+
+    Args:
+        devices: ``"auto"`` or a number.
+        compilation_cache: keep compiled programs on disk, so that the next start of the same run compiles little;
+            ``True`` for the user's cache folder, or the one that ``JAX_COMPILATION_CACHE_DIR`` names; a path for
+            another; ``False`` leaves JAX as it is. It is closed to other users, since programs in it are executed.
+        long_programs: whether a physics engine will be compiled: then loops are neither unrolled nor tiled on a CPU,
+            which leaves its speed as it is and takes a third off the time to compile it, and 0.1 GB off the memory.
+            Small programs do lose speed by it.
+        deterministic: whether a GPU computes the same bits again: the same seed, machine and versions then give the
+            same run. XLA leaves out operations whose order is not fixed and does not try which kernels are fastest, and
+            products of matrices are of full float32 precision: training is slower, by how much depends on the GPU and
+            the networks. A CPU gives the same bits anyway.
+
+    Raises:
+        ValueError: more devices than a CPU is divided into.
+    """
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else cores
+    if num_devices > max(cores, MAX_CPU_DEVICES):
+        raise ValueError(
+            f"devices={devices} is too many: this machine has {cores} cores, and a CPU is divided into at most "
+            f"{max(cores, MAX_CPU_DEVICES)} devices."
+        )
+    _set_xla_flags(long_programs, deterministic)
+    # The backend may run already, as in the second job of a sweep.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", num_devices)
+    release_programs()
+    if compilation_cache:
+        _keep_programs(None if compilation_cache is True else Path(compilation_cache).expanduser())
+    if deterministic and jax.default_backend() != "cpu":
+        jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def _keep_programs(folder: Path | None) -> None:
+    """Keep compiled programs in this folder, the environment's, or that of the user; without one if it is no use."""
+    import jax
+
+    from evorl.runs.files import RunFolderError, make_private_folder
+
+    if folder or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = folder or cache_folder()
+        try:
+            make_private_folder(folder)
+        except RunFolderError as error:
+            _warn_once(f"Warning: compiled programs are not kept, so the next start compiles again. {error}")
+            return
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        # By default only programs that took more than a second to compile are kept.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def collect_garbage_seldom() -> None:
+    """Let Python look for garbage a hundred times less often; for processes that are ours alone.
+
+    Tracing makes hundreds of thousands of objects that stay, and each look goes through many of them: of 4.7 s to trace
+    PPO for hopper 3.8 are left.
+    """
+    gc.set_threshold(100_000, 10, 10)
+
+
+def release_programs(share: float = 0.5) -> bool:
+    """Forget all compiled programs if they take more than this share of the memory maps Linux allows a process.
+
+    On a CPU each of a program's kernels is mapped for itself, a thousand maps for a training; at the limit
+    (``vm.max_map_count``, usually 65,530) XLA ends the process. Sweeps and test suites that compile many programs come
+    there; what is needed again is compiled again, or read from the cache.
+
+    Returns:
+        Whether they were forgotten; always ``False`` where maps are not counted so.
+    """
+    try:
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+        with Path("/proc/self/maps").open("rb") as maps:
+            num_maps = sum(1 for _ in maps)
+    except OSError:
+        return False
+    if num_maps <= share * limit:
+        return False
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    return True
+
+
+def _set_xla_flags(long_programs: bool, deterministic: bool = False) -> None:
+    """Set what can only be set for the whole process, by the environment; flags that the user has set stay.
+
+    Devices of a CPU wait for one another as long as it takes: XLA would end the process when one waits for 40 seconds,
+    which a suspended terminal or a sleeping laptop would bring about.
+    """
+    given = os.environ.get("XLA_FLAGS", "")
+    wanted = {
+        "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",
+        "--xla_cpu_collective_call_terminate_timeout_seconds": str(7 * 24 * 3600),
+    }
+    if long_programs:
+        wanted["--xla_backend_extra_options"] = "xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"
+    if deterministic:
+        wanted["--xla_gpu_deterministic_ops"] = "true"
+    added = [f"{name}={value}" for name, value in wanted.items() if name not in given]
+    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+
+
+def cache_folder() -> Path:
+    """The folder of compiled programs below the user's cache folder."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "evorl" / "compiled"

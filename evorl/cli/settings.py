@@ -1,0 +1,89 @@
+"""The settings of a run with what they mean: ``--cfg job``, and the tables of the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evorl.cli.composition import AGENT_PARTS, completed_optimizer
+from evorl.config.explained import Setting, explained
+from evorl.workflows.assembly import complete_config, workflow_class
+from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
+
+_SETTING = re.compile(r"^( *)([\w/]+):(?: +(.*?))? *(?:# (.*))?$")
+
+
+def workflow_settings(config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
+    """Path, value and meaning of every setting of a workflow, those that the config leaves to its class too.
+
+    Raises:
+        ValueError: the config names no class, or a variant that there is not.
+    """
+    cls = workflow_class(config["workflow"])
+    complete = complete_config(cls, config)
+    parts = {name: complete.pop(name) for name in AGENT_PARTS if "workflow" in (complete.get(name) or {})}
+    yield from explained(cls, complete, above)
+    for name, part in parts.items():
+        yield f"{above}{name}", part, "an algorithm of its own, with its settings"
+        yield from workflow_settings(part, f"{above}{name}.")
+
+
+def commented_settings(text: str) -> Iterator[Setting]:
+    """Path, value as it stands there and comment of every setting in a YAML file's text; parents have no value."""
+    parents: list[tuple[int, str]] = []
+    in_block = ""  # defaults and hydra's own settings are no options of ours
+    for line in text.splitlines():
+        match = _SETTING.match(line)
+        if not match or not line.strip() or line.lstrip().startswith(("#", "-")):
+            continue
+        indent, key, value, comment = len(match[1]), match[2], match[3] or "", match[4] or ""
+        if indent == 0:
+            in_block = key
+        if in_block in ("defaults", "hydra"):
+            continue
+        while parents and parents[-1][0] >= indent:
+            parents.pop()
+        name = ".".join([*(parent for _, parent in parents), key])
+        parents.append((indent, key))
+        yield name, value, comment
+
+
+def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
+    """Those of an evolutionary optimizer, as ``configs/evolution`` describes it."""
+    return explained(EvolutionGuidedWorkflow, completed_optimizer(config))
+
+
+def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
+    """A composed config as YAML, with a comment behind every setting.
+
+    Args:
+        config: plain, as a run has it.
+        folder: the config tree, whose files explain what is no workflow's.
+    """
+    comments = {name: text for name, _, text in workflow_settings(config) if text}
+    for file in [*sorted((folder / "env").glob("**/*.yaml")), folder / "config.yaml"]:
+        found = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
+        comments = found | comments if file.name != "config.yaml" else comments | found
+    return "".join(_lines(config, comments, ""))
+
+
+def _lines(config: Mapping[str, Any], comments: Mapping[str, str], above: str) -> Iterator[str]:
+    for name, value in config.items():
+        comment = f"  # {comments[above + name]}" if above + name in comments else ""
+        indent = "  " * above.count(".")
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{name}:{comment}\n"
+            yield from _lines(value, comments, f"{above}{name}.")
+        else:
+            yield f"{indent}{name}: {as_yaml(value)}{comment}\n"
+
+
+def as_yaml(value: Any) -> str:
+    """A value on one line; whole numbers of thousands without a point."""
+    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
+        value = int(value)
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

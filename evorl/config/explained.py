@@ -1,0 +1,54 @@
+"""What every setting of a config means, from the docstrings of the classes that it describes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evorl.config.nodes import described_node, node_type
+
+_SECTION = re.compile(r"^(?:Attributes|Settings):\n((?:[ ].*\n|\n)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\w+): (.*(?:\n(?:     .*|(?=\n)))*)", re.MULTILINE)
+
+Setting = tuple[str, Any, str]
+
+
+def explanations(cls: type) -> dict[str, str]:
+    """What the fields of a class and its bases are, one sentence each, from the sections of their docstrings."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        doc = inspect.cleandoc(vars(base).get("__doc__") or "") + "\n"
+        for section in _SECTION.findall(doc):
+            texts |= {name: _plain(text) for name, text in _ENTRY.findall(section)}
+    return texts
+
+
+def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator[Setting]:
+    """Path, value and meaning of every setting of a config that describes ``cls``; those of a node come after itself.
+
+    Args:
+        cls: a class of nodes.
+        config: as ``completed`` gives it.
+        above: the path of the config, with a dot at its end.
+    """
+    texts, hints = explanations(cls), typing.get_type_hints(cls)
+    if (parts := getattr(cls, "part_settings", None)) is not None:
+        texts, hints = texts | explanations(type(parts)), hints | typing.get_type_hints(type(parts))
+    for name, value in config.items():
+        nested = node_type(hints.get(name))
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and nested is not None:
+            yield path, value, texts.get(name, "")
+            kind, _ = described_node(nested, value, path)
+            yield from explained(kind, value, f"{path}.")
+        else:
+            yield path, value, texts.get(name, "")
+
+
+def _plain(text: str) -> str:
+    """A docstring's sentence as a comment."""
+    text = " ".join(text.split()).replace("``None``", "null").replace("``", "")
+    return text.removesuffix(".")

@@ -1,0 +1,53 @@
+"""What a name was perhaps meant to be: for errors in words."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from typing import Any
+
+_LISTED = 12  # so many names are told beside the nearest one
+
+
+def did_you_mean(name: object, valid: Iterable[object]) -> str:
+    """`` Did you mean 'relu'?`` for the nearest valid name, with a leading space; empty if none is near.
+
+    Capitals do not count. The nearest dotted name is one with the same last part, if there is any.
+    """
+    folded = {str(option).lower(): str(option) for option in valid}
+    wrong = str(name).lower()
+    same_end = [option for option in folded if option.rpartition(".")[2] == wrong.rpartition(".")[2]]
+    near = difflib.get_close_matches(wrong, same_end or folded, n=1, cutoff=0.0 if same_end else 0.6)
+    return f" Did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def no_such(what: str, name: object, valid: Iterable[object]) -> str:
+    """``there is no torso 'natur'. Did you mean 'nature'? There are: minatar, nature.``
+
+    Of dotted names those beside the wrong one are told; of many names only the nearest one, if there is one.
+    """
+    options = [str(option) for option in valid]
+    hint = did_you_mean(name, options)
+    above = str(name).rpartition(".")[0]
+    beside = [option for option in options if option.rpartition(".")[0] == above] or options
+    there_are = "" if not beside or (hint and len(beside) > _LISTED) else f" There are: {', '.join(beside)}."
+    return f"there is no {what} {name!r}.{hint}{there_are}"
+
+
+def load(path: str) -> Any:
+    """What ``"package.module:name"`` names; its module is imported now, if it was not before.
+
+    So a base class, or a factory, can know all of its variants without importing any.
+    """
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def load_all(package: str) -> list[str]:
+    """The names of the modules of a package, all of which are imported now."""
+    modules = [f"{package}.{module.name}" for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    for module in modules:
+        importlib.import_module(module)
+    return modules

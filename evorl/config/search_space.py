@@ -1,0 +1,171 @@
+"""A space of hyper-parameters: which numbers of a workflow are searched, between which bounds, on which scale."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges
+from evorl.ops.schedules import Schedule
+from evorl.ops.trees import named_leaves
+from evorl.types import Key, PyTreeNode, pytree_field
+
+_BOUNDS = ("low", "high", "scale")
+
+
+class SearchSpace(PyTreeNode):
+    """Bounds and scales of D hyper-parameters; a point of the space is an array ``[..., D]``.
+
+    The unit interval of a hyper-parameter is the share of the way from ``low`` to ``high``, on its scale.
+
+    Attributes:
+        paths: where they stand in the workflow, ``agent.clip_epsilon``.
+        low: least values, ``[D]``.
+        high: greatest values, ``[D]``.
+        logarithmic: for each whether its scale is logarithmic, bool ``[D]``.
+    """
+
+    paths: tuple[str, ...] = pytree_field(static=True)
+    low: jax.Array
+    high: jax.Array
+    logarithmic: jax.Array
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any] | None, workflow: PyTreeNode, not_searched: tuple[str, ...]) -> Self:
+        """The space that a mapping from paths to ``{low, high, scale}`` describes.
+
+        Args:
+            config: paths with dots or nested; an entry that is ``None`` is not searched.
+            workflow: whose numbers are searched.
+            not_searched: those of its numbers that are settings of the run.
+
+        Raises:
+            ValueError: a path leads to no number, or its bounds cannot work; in words.
+        """
+        searched: dict[str, tuple[float, float, bool]] = {}
+        numbers = [
+            name
+            for name, leaf in named_leaves(workflow).items()
+            if isinstance(leaf, float) and name not in not_searched
+        ]
+        for path, bounds in _entries(checked_mapping(config, "search_space")):
+            if path in searched:
+                raise ValueError(f"search_space has {path} twice: leave one of them.")
+            if path not in numbers:
+                raise ValueError(f"search_space.{path}: {_why_not(workflow, path, numbers)}")
+            searched[path] = _checked_bounds(bounds, workflow, path)
+        if not searched:
+            raise ValueError(
+                "search_space is empty: name what is to be searched, for example "
+                f"{{{numbers[0] if numbers else 'discount'}: {{low: 0.1, high: 0.9, scale: linear}}}}."
+            )
+        low, high, logarithmic = zip(*searched.values(), strict=True)
+        return cls(
+            paths=tuple(searched),
+            low=jnp.asarray(low, jnp.float32),
+            high=jnp.asarray(high, jnp.float32),
+            logarithmic=jnp.asarray(logarithmic),
+        )
+
+    def named(self, points: jax.Array) -> dict[str, jax.Array]:
+        """``[..., D]`` as a value ``[...]`` for each path."""
+        return {path: points[..., i] for i, path in enumerate(self.paths)}
+
+    def from_unit(self, shares: jax.Array) -> jax.Array:
+        """The points ``[..., D]`` at these shares of the way; beyond the ends they are the bounds."""
+        # Where the scale is linear the other formula is computed too, on numbers it can work with.
+        low, high = (jnp.where(self.logarithmic, bound, 1.0) for bound in (self.low, self.high))
+        values = jnp.where(
+            self.logarithmic,
+            low * jnp.exp(shares * jnp.log(high / low)),
+            self.low + shares * (self.high - self.low),
+        )
+        return jnp.clip(values, self.low, self.high)
+
+    def to_unit(self, points: jax.Array) -> jax.Array:
+        """The shares of the way ``[..., D]`` at which points of the space lie."""
+        low, high, values = (jnp.where(self.logarithmic, x, 1.0) for x in (self.low, self.high, points))
+        along_log = jnp.log(values / low) / jnp.where(self.logarithmic, jnp.log(high / low), 1.0)
+        return jnp.where(self.logarithmic, along_log, (points - self.low) / (self.high - self.low))
+
+    def sample(self, key: Key, num_points: int) -> jax.Array:
+        """Points ``[num_points, D]`` spread evenly over the scales, by a draw for each entry."""
+        return self.from_unit(jax.random.uniform(key, (num_points, len(self.paths))))
+
+    def resample(self, key: Key, points: jax.Array, probability: jax.Array | float) -> jax.Array:
+        """Points ``[P, D]`` of which each entry is drawn anew with a probability."""
+        choice_key, sample_key = jax.random.split(key)
+        anew = jax.random.bernoulli(choice_key, probability, points.shape)
+        return jnp.where(anew, self.sample(sample_key, len(points)), points)
+
+    def perturb(self, key: Key, points: jax.Array, factor: jax.Array | float) -> jax.Array:
+        """Points ``[P, D]`` of which each entry is moved up or down by a draw of its own.
+
+        On a logarithmic scale an entry is multiplied or divided by ``factor``; on a linear one, where a factor would
+        mean nothing for a discount near 1 or a value of 0, it moves by the share ``factor - 1`` of the range.
+        """
+        up = jax.random.bernoulli(key, shape=points.shape)
+        by_factor = jnp.where(up, points * factor, points / factor)
+        by_share = points + jnp.where(up, 1.0, -1.0) * (factor - 1.0) * (self.high - self.low)
+        return jnp.clip(jnp.where(self.logarithmic, by_factor, by_share), self.low, self.high)
+
+
+def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted paths and their bounds, of a mapping that may be nested."""
+    for name, value in config.items():
+        if isinstance(value, Mapping) and "low" not in value and "high" not in value:
+            yield from _entries(value, f"{above}{name}.")
+        elif value is not None:
+            yield f"{above}{name}", value
+
+
+def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float, float, bool]:
+    """Low, high, and whether the scale is logarithmic."""
+    where = f"search_space.{path}"
+    if not isinstance(bounds, Mapping) or not {"low", "high"} <= set(bounds):
+        raise ValueError(f"{where} must be a mapping such as {{low: 0.1, high: 0.9, scale: log}}, got {bounds!r}.")
+    check_names(bounds, _BOUNDS, f"key of {where}")
+    within = _range_of(workflow, path)
+    low, high = (checked_value(bounds[bound], float, f"{where}.{bound}", within) for bound in ("low", "high"))
+    if low >= high:
+        raise ValueError(f"{where}: low={low:g} is not below high={high:g}.")
+    scale = checked_value(bounds.get("scale", "linear"), Literal["linear", "log"], f"{where}.scale")
+    if scale == "log" and low <= 0:
+        raise ValueError(
+            f"{where}: a logarithmic scale begins above 0, got low={low:g}. Raise it, or use scale: linear."
+        )
+    return low, high, scale == "log"
+
+
+def _range_of(workflow: PyTreeNode, path: str) -> str | None:
+    """The interval that the class of a number declares; the ends of a schedule have that of the setting it is for."""
+    above, _, name = path.rpartition(".")
+    node = _follow(workflow, above)
+    if isinstance(node, Schedule) and name in ("start", "end"):
+        return _range_of(workflow, above)
+    return declared_ranges(type(node)).get(name)
+
+
+def _follow(node: Any, path: str) -> Any:
+    for name in filter(None, path.split(".")):
+        node = getattr(node, name, None)
+    return node
+
+
+def _why_not(workflow: PyTreeNode, path: str, numbers: list[str]) -> str:
+    """Why a path cannot be searched, and what can."""
+    above, _, name = path.rpartition(".")
+    node = _follow(workflow, above)
+    fields = {field.name: field for field in dataclasses.fields(node)} if dataclasses.is_dataclass(node) else {}
+    if name in fields and fields[name].metadata.get("static"):
+        return f"{name} shapes the computation, so members cannot differ in it. Searched can be: {', '.join(numbers)}."
+    if name in fields and getattr(node, name) is None:
+        return f"it is off (null). Give inner.{path} a number, and it can be searched."
+    if name in fields and isinstance(getattr(node, name), Schedule):
+        return f"it follows a schedule. Search {path}.start, or give inner.{path} a number."
+    return no_such("number", path, numbers)

@@ -1,0 +1,161 @@
+"""Values of settings, checked against the field they are for: types by its annotation, ranges by its class.
+
+Ranges are checked while building only: later a number may be traced, or a batch of them.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.config.names import did_you_mean, no_such
+from evorl.types import PyTreeNode
+
+
+def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
+    """Refuse a name that is not valid, and say the nearest one that is."""
+    valid = sorted(valid)
+    for name in names:
+        if name not in valid:
+            raise ValueError(no_such(what, name, valid))
+
+
+def positive(value: Any, name: str) -> int:
+    """``value`` as a positive whole number; a float without a fraction, such as 1e6, is one."""
+    value = _plain(value)
+    if not _is_number(value) or not math.isfinite(value) or value != int(value) or value < 1:
+        raise ValueError(f"{name} must be a positive whole number, got {_shown(value)}.")
+    if value >= 2**31:  # it is the length of an axis or of a loop
+        raise ValueError(f"{name} must be at most 2^31 - 1 = 2,147,483,647, got {_shown(value)}.")
+    return int(value)
+
+
+def require_positive(node: Any, *names: str) -> None:
+    """Raises ``ValueError`` unless these fields of a node, static ones, are positive whole numbers."""
+    for name in names:
+        positive(getattr(node, name), name)
+
+
+def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
+    """``value``, if it is a mapping of settings; ``None`` is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a mapping from settings to values, got {value!r}.")
+    return value
+
+
+def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_high: Any) -> int | None:
+    """``agent.num_atoms``, if it goes with ``agent.values``: expected values have none, distributions have some.
+
+    Raises:
+        ValueError: it does not, or is no positive number; or the ends of the grid of categories are in disorder.
+    """
+    if (num_atoms is None and values in ("categorical", "quantile")) or (num_atoms and values == "expected"):
+        raise ValueError(
+            f"agent.num_atoms={num_atoms!r} does not go with agent.values={values}: distributions have a number of "
+            "atoms (51 categories or 200 quantiles, say), expected values have none (null)."
+        )
+    if num_atoms is None:
+        return None
+    if values == "categorical" and positive(num_atoms, "agent.num_atoms") < 2:
+        raise ValueError("agent.values=categorical needs agent.num_atoms of at least 2, the ends of the grid.")
+    ends = [_number(support_low, "agent.support_low", None), _number(support_high, "agent.support_high", None)]
+    if values == "categorical" and ends[0] >= ends[1]:
+        raise ValueError(
+            f"agent.support_low={ends[0]:g} is not below agent.support_high={ends[1]:g}: give the least return and the "
+            "greatest."
+        )
+    return positive(num_atoms, "agent.num_atoms")
+
+
+def checked_value(value: Any, annotation: Any, name: str, within: str | None = None) -> Any:
+    """``value`` as the type that a field is annotated with.
+
+    Args:
+        value: as it comes from YAML, the command line or Python.
+        annotation: of the field. Numbers, flags and names are checked, alone or with ``None``; a float without a
+            fraction serves as a whole number, and whole numbers are positive. So are mappings, of which ``None`` is an
+            empty one. Others are left as they are.
+        name: the setting's path, for messages.
+        within: the interval of a number, such as ``"[0, 1]"`` or ``"(0, inf)"``; any finite number by default.
+
+    Raises:
+        ValueError: another type, or out of range; the message says what is expected.
+    """
+    members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    wanted = [member for member in members if member is not type(None)]
+    value = _plain(value)
+    if value is None and len(wanted) < len(members):
+        return None
+    if annotation is Mapping:
+        return checked_mapping(value, name)
+    if float in wanted:
+        return _number(value, name, within)
+    if len(wanted) != 1:
+        return value
+    (wanted_type,) = wanted
+    if wanted_type is int:
+        return positive(value, name)
+    if wanted_type is bool and not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {_shown(value)}.")
+    if typing.get_origin(wanted_type) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a list, such as [{_shown(value)}], got {_shown(value)}.")
+        element = typing.get_args(wanted_type)[0]
+        return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
+    if wanted_type is str and not isinstance(value, str):
+        raise ValueError(f"{name} must be a name, got {_shown(value)}.")
+    if typing.get_origin(wanted_type) is typing.Literal and value not in typing.get_args(wanted_type):
+        valid = [str(option) for option in typing.get_args(wanted_type)]
+        hint = did_you_mean(value, valid)
+        raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {_shown(value)}.{hint}")
+    return value
+
+
+def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
+    """The intervals that a class and its bases declare as ``ranges``, by field."""
+    ranges: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        ranges |= vars(base).get("ranges", {})
+    return ranges
+
+
+def _number(value: Any, name: str, within: str | None) -> float:
+    interval = within or "(-inf, inf)"
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    fits = _is_number(value) and not math.isnan(value)
+    fits = fits and (value > low or (value == low and interval[0] == "["))
+    fits = fits and (value < high or (value == high and interval[-1] == "]"))
+    if not fits:
+        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}, got {_shown(value)}.")
+    return float(value)
+
+
+def _in_words(interval: str, low: float, high: float) -> str:
+    if math.isinf(low) and math.isinf(high):
+        return ""
+    if math.isinf(high):
+        return f" above {low:g}" if interval[0] == "(" else f" of at least {low:g}"
+    return f" in {interval}"
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else repr(value)

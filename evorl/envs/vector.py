@@ -1,0 +1,251 @@
+"""Vector environments: B environments stepped together, with four answers to the end of an episode.
+
+The engine is one. It rests on this: the start of episode n of environment i is ``env.reset(fold_in(key_i, n))``, a pure
+function of (key_i, n), so it does not matter when, or together with which other environments, it is computed. Every
+environment carries one start, computed in advance; an episode that ends takes it. When some environment needs a
+second one, the starts of all are renewed at once. So episodes start from fresh resets, and the batch of resets is
+computed about once per episode, not once per step.
+
+The rows of a step know nothing of one another, nor how many they are: any block of rows may be stepped alone.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.values import positive
+from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
+from evorl.ops.collectives import local_indices
+from evorl.ops.random import as_typed_key
+from evorl.ops.trees import tree_where
+from evorl.types import Action, Key, PyTreeDict
+
+_fold_rows = jax.vmap(jax.random.fold_in)
+
+
+class VectorEnv(EnvAround):
+    """B copies of one environment; spaces are those of one. Use one of the subclasses, one per ``AutoresetMode``.
+
+    Args:
+        env: a single environment.
+        num_envs: B. On a device mesh, over all devices.
+
+    Raises:
+        TypeError: ``env`` is a vector env already, or never leaves its first episode where others are to follow.
+        ValueError: ``num_envs`` is not positive.
+    """
+
+    autoreset_mode: ClassVar[AutoresetMode]
+
+    def __init__(self, env: Env, num_envs: int) -> None:
+        if not isinstance(env, Env) or isinstance(env, VectorEnv):
+            raise TypeError(f"{type(self).__name__} takes a single evorl Env, got {type(env).__name__}.")
+        if getattr(env, "is_outermost", False) and self.autoreset_mode is not AutoresetMode.DISABLED:
+            raise TypeError(
+                f"{type(self).__name__} starts new episodes, and {type(env).__name__} would freeze them all: leave it "
+                "out, or take VmapWrapper for one episode each."
+            )
+        self.env = env
+        self.num_envs = positive(num_envs, "num_envs")
+        self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
+
+    def _identity(self) -> Any:
+        return self.env, self.num_envs
+
+    @compiled
+    def reset(self, key: Key) -> EnvState:
+        """The starts of B episodes.
+
+        Args:
+            key: a scalar key, from which every environment folds its own by its number (on a mesh its global number);
+                or keys ``[B]``, one per environment, used as they are.
+        """
+        key = as_typed_key(key)
+        if key.ndim == 0:
+            env_id = local_indices(self.num_envs)
+            return self._start(jax.vmap(jax.random.fold_in, (None, 0))(key, env_id), env_id)
+        return self._start(key, jnp.arange(key.shape[0], dtype=jnp.int32))
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
+        shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
+        if [x.shape for x in jax.tree.leaves(action)] != shapes:
+            raise ValueError(f"step takes actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
+        stepped = jax.vmap(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
+        return self._continue(env_state, stepped)
+
+    @compiled
+    def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
+        """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay.
+
+        Raises:
+            ValueError: ``mask`` is not one bool for each environment.
+        """
+        env_id, mask = env_state._internal.env_id, jnp.asarray(mask)
+        if mask.shape != env_id.shape or mask.dtype != jnp.bool_:
+            raise ValueError(
+                f"partial_reset takes a mask bool{list(env_id.shape)}, true where an environment starts anew; got "
+                f"{mask.dtype}{list(mask.shape)}."
+            )
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(as_typed_key(key), env_id)
+        return tree_where(mask, self._start(keys, env_id), env_state)
+
+    def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
+        """Episode 0 of every environment. ``keys`` and ``env_id`` are ``[B]``."""
+        episode = jnp.zeros_like(env_id)
+        inner = self._episode_start(keys, episode)
+        internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal)
+        return _outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
+
+    def _episode_start(self, keys: jax.Array, episode: jax.Array) -> EnvState:
+        return jax.vmap(self.env.reset)(_fold_rows(keys, episode))
+
+    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
+        """``_internal`` with what the mode needs to know of the first start: by default nothing."""
+        del start
+        return internal
+
+    @abc.abstractmethod
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        """The state after a step from ``env_state``, whose raw outcome is ``stepped``."""
+
+    def _with_new_episodes(
+        self, internal: PyTreeDict, stepped: EnvState, starts_now: jax.Array, next_start: PyTreeDict
+    ) -> tuple[EnvState, PyTreeDict]:
+        """``stepped`` with the next episode started where ``starts_now`` ``[B]``, and what to remember of it."""
+        start = tree_where(starts_now, next_start, _start_of(stepped))
+        internal = internal.replace(episode=internal.episode + starts_now, inner=start.inner)
+        return stepped.replace(env_state=start.env_state, obs=start.obs), internal
+
+    def _renew_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> PyTreeDict:
+        """``internal`` with a fresh ``next_start`` for every environment that needs one now."""
+        args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
+        next_start, is_fresh = _one_batch(self._renew_all_if_one_needs_it)(*jax.lax.stop_gradient(args))
+        return internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
+
+    def _renew_all_if_one_needs_it(
+        self, needed: jax.Array, next_start: PyTreeDict, is_fresh: jax.Array, keys: jax.Array, number: jax.Array
+    ) -> tuple[PyTreeDict, jax.Array]:
+        def is_missing(carry: tuple) -> jax.Array:
+            return jnp.any(needed & ~carry[1])
+
+        def renew(carry: tuple) -> tuple:
+            return _start_of(self._episode_start(keys, carry[2])), jnp.ones_like(carry[1]), carry[2] + 1
+
+        # A loop of at most one turn stands for a condition: under vmap a ``cond`` would run both branches. Each turn
+        # changes ``number``, or the compiler would move the reset out of the loop and run it at every step.
+        return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
+
+
+class VmapWrapper(VectorEnv):
+    """``AutoresetMode.DISABLED``: an ended environment freezes, with reward 0; mask by ``done``."""
+
+    autoreset_mode = AutoresetMode.DISABLED
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        state = freeze_ended(env_state.replace(_internal=env_state._internal.inner), stepped)
+        internal = env_state._internal.replace(inner=state._internal)
+        return _outer_state(state, state.obs, jnp.zeros_like(state.done), internal)
+
+
+class VmapAutoResetWrapper(VectorEnv):
+    """``AutoresetMode.NORMAL``: the step that ends an episode starts the next, from its own fresh random reset."""
+
+    autoreset_mode = AutoresetMode.NORMAL
+
+    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
+        return _with_stale_start(internal, start)
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        internal = self._renew_starts(env_state._internal, stepped.done)
+        state, internal = self._with_new_episodes(internal, stepped, stepped.done, internal.next_start)
+        return _outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
+
+
+class FastVmapAutoResetWrapper(VectorEnv):
+    """``AutoresetMode.FAST``: every episode of an environment starts from its first state.
+
+    Random numbers of the steps still differ: keys in the state are folded with the number of the episode.
+    """
+
+    autoreset_mode = AutoresetMode.FAST
+
+    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
+        return internal | {"next_start": _start_of(start)}
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        internal = env_state._internal
+        next_start = jax.tree.map(lambda x: _fold_keys(x, internal.episode + 1), internal.next_start)
+        state, internal = self._with_new_episodes(internal, stepped, stepped.done, next_start)
+        return _outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
+
+
+class EnvPoolVmapAutoResetWrapper(VectorEnv):
+    """``AutoresetMode.ENVPOOL``: the step after the end starts the next episode.
+
+    That step ignores its action, pays 0, is not ``done``, has ``info.is_reset_step`` set, and is no transition of the
+    environment: leave it out of what is learned from.
+    """
+
+    autoreset_mode = AutoresetMode.ENVPOOL
+
+    def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
+        return _with_stale_start(internal, start)
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        is_reset_step = env_state.done
+        outcome = (stepped.reward, stepped.done, stepped.info)
+        reward, done, info = tree_where(is_reset_step, jax.tree.map(jnp.zeros_like, outcome), outcome)
+        stepped = stepped.replace(reward=reward, done=done, info=info)
+        internal = self._renew_starts(env_state._internal, is_reset_step)
+        state, internal = self._with_new_episodes(internal, stepped, is_reset_step, internal.next_start)
+        return _outer_state(state, state.obs, is_reset_step, internal)
+
+
+VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
+    cls.autoreset_mode: cls
+    for cls in (VmapWrapper, VmapAutoResetWrapper, FastVmapAutoResetWrapper, EnvPoolVmapAutoResetWrapper)
+}
+
+
+def _one_batch(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``rows_fn`` of rows, for which batches of batches (seeds of environments) are one batch: computed together."""
+    batch_fn = jax.custom_batching.custom_vmap(rows_fn)
+
+    @batch_fn.def_vmap
+    def join(size: int, is_batched: Any, *args: Any) -> tuple[Any, Any]:
+        rows = jax.tree.map(lambda x, batched: x if batched else jnp.stack([x] * size), args, tuple(is_batched))
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+        result = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), batch_fn(*flat))
+        return result, jax.tree.map(lambda _: True, result)
+
+    return batch_fn
+
+
+def _outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
+    info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
+    return inner.replace(info=info, _internal=internal)
+
+
+def _start_of(state: EnvState) -> PyTreeDict:
+    return PyTreeDict(env_state=state.env_state, obs=state.obs, inner=state._internal)
+
+
+def _with_stale_start(internal: PyTreeDict, start: EnvState) -> PyTreeDict:
+    # Not fresh: whoever ends an episode first has the starts computed.
+    return internal | {"next_start": _start_of(start), "next_is_fresh": jnp.zeros_like(start.done)}
+
+
+def _fold_keys(x: jax.Array, episode: jax.Array) -> jax.Array:
+    """Keys ``[B]`` (typed, or legacy ``uint32[B, 2]``) folded with ``episode`` ``[B]``; other leaves as they are."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) and x.ndim == 1:
+        return _fold_rows(x, episode)
+    if x.dtype == jnp.uint32 and x.shape[1:] == (2,):
+        return jax.random.key_data(_fold_rows(jax.random.wrap_key_data(x), episode))
+    return x

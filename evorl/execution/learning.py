@@ -1,0 +1,291 @@
+"""The one learn loop: chunks of compiled iterations, any number of rows of metrics from each, and between them
+evaluations and checkpoints.
+
+Rows, evaluations and checkpoints come at fixed iterations, whatever the length of the chunks, and nothing that is
+timed reaches them. So what is recorded does not depend on the machine's speed or on interruptions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.execution import programs
+from evorl.execution.compile_clock import CompileClock
+from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.trainable import Trainable
+from evorl.runs.recording import Recorder, RunPlan
+from evorl.types import Key, PyTreeDict, State
+
+SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+MANY_STEPS = 1e9  # in one iteration: minutes to hours, in which nothing is told and nothing stops the run
+
+
+class TrainingDiverged(ArithmeticError):
+    """A loss became NaN or infinite."""
+
+
+class Checkpointer(Protocol):
+    """Where states are saved."""
+
+    def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
+        """Keep a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
+
+
+def run_learning(
+    workflow: Trainable,
+    state: State | None,
+    key: Key | int,
+    recorder: Recorder | None,
+    checkpointer: Checkpointer | None,
+    progress: Mapping[str, Any] | None,
+    should_stop: Callable[[], bool] | None,
+) -> State:
+    """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
+    done = 0 if state is None else int(state.iterations)
+    counted = 0 if state is None or workflow.timesteps_per_iteration else state.timesteps.total()
+    run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
+    return run.train(state, key, should_stop or (lambda: False))
+
+
+class LearningRun:
+    """One training run on the host: counts iterations, calls the compiled chunks, and does what is due between them."""
+
+    def __init__(
+        self,
+        workflow: Trainable,
+        recorder: Recorder,
+        checkpointer: Checkpointer | None,
+        progress: Mapping[str, Any],
+        iterations: int,
+        counted: int,
+    ) -> None:
+        self.workflow = workflow
+        self.recorder = recorder
+        self.checkpointer = checkpointer
+        self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
+        self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
+        self.iterations = iterations
+        self.counted = counted  # environment steps over all seeds, where iterations differ in them
+        self.best_score = float(progress.get("best_score", -math.inf))
+        self.means = RunningMeans(progress.get("means", {}))
+        self.latest: dict[str, float | int] = {}
+        self.seconds_per_iteration = math.inf
+        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
+        self.chunk_steps = 0
+        self.num_seeds = workflow.execution.num_seeds or 1
+        self.saved_at: int | None = self.iterations if progress else None
+        self.saved_timesteps = self.timesteps
+        self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
+        self.eval_every = self._every(workflow.eval_interval, self.log_every)
+        self.save_every = self._every(workflow.checkpoint_interval, self.log_every)
+        self._end_if_counted()
+
+    def _every(self, interval: float, unit: int) -> int | None:
+        """An interval in environment steps as a number of iterations; ``None`` for never.
+
+        Where iterations differ in steps, intervals are numbers of iterations.
+        Longer ones are whole multiples of ``unit``, so that evaluations and checkpoints fall on rows of metrics.
+        """
+        if interval <= 0:
+            return None
+        iterations = max(1, round(interval / (self.steps or 1)))
+        return iterations if iterations < unit else unit * round(iterations / unit)
+
+    @property
+    def timesteps(self) -> int:
+        """Environment steps taken so far, for each seed."""
+        return self.iterations * self.steps if self.steps else round(self.counted / self.num_seeds)
+
+    def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
+        """Run the loop; returns the last state."""
+        execution = self.workflow.execution
+        total = self.last_iteration * self.steps if self.steps else int(self.workflow.total_timesteps)
+        self.recorder.start(
+            RunPlan(
+                name=type(self.workflow).__name__,
+                total_timesteps=total,
+                first_timesteps=self.timesteps,
+                first_iterations=self.iterations,
+                num_seeds=self.num_seeds,
+                num_devices=execution.num_devices,
+            )
+        )
+        self._refuse_endless_iterations()
+        if total != int(self.workflow.total_timesteps):
+            self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
+        if state is None:
+            state = self._fresh_start(key)
+        stopping = False
+        while self.iterations < self.last_iteration and not stopping:
+            state = self._run_chunk(state)
+            self._end_if_counted()
+            self._between_chunks(state)
+            stopping = should_stop()
+        if self.iterations < self.last_iteration:
+            self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
+        if self.saved_at != self.iterations:
+            self._save(state, None)
+        for name, chart in self.workflow.charts(state).items():
+            self.recorder.chart(name, chart)
+        return state
+
+    def _refuse_endless_iterations(self) -> None:
+        steps, total = self.steps or self.workflow.most_timesteps_per_iteration, self.workflow.total_timesteps
+        if steps > max(MANY_STEPS, 100 * total):
+            raise ValueError(
+                f"One iteration may take {steps:,} environment steps, {steps / total:,.0f} times "
+                f"total_timesteps={total:,.0f}: choose fewer individuals, environments or steps of a rollout."
+            )
+
+    def _end_if_counted(self) -> None:
+        """Where steps are counted, the training ends with the first row that has all."""
+        if not self.steps and self._is_due(self.log_every) and self.timesteps >= int(self.workflow.total_timesteps):
+            self.last_iteration = self.iterations
+
+    def _fresh_start(self, key: Key | int) -> State:
+        """Set up, and compile the training at the same time."""
+        clock = CompileClock()
+        compiling = self.workflow.compile_ahead(key)
+        state = self.workflow.init(key)
+        jax.block_until_ready(state)
+        compiling.join()
+        self.recorder.message(f"Set up and compiled in {clock.report()}.")
+        return state
+
+    def _run_chunk(self, state: State) -> State:
+        """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
+        first = self.seconds_per_iteration == math.inf
+        target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
+        num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))
+        started = time.perf_counter()
+        clock = CompileClock()
+        metrics, state = programs.iterate_program(self.workflow, state, num_iterations)
+        if first:
+            jax.block_until_ready(metrics)
+            self.recorder.message(f"First step in {clock.report()}.")
+            started = time.perf_counter() - clock.seconds_of_the_rest
+        metrics = jax.device_get(metrics)
+        self.chunk_seconds = max(time.perf_counter() - started, 1e-6)
+        self.seconds_per_iteration = self.chunk_seconds / num_iterations
+        self._count(jax.tree.map(lambda x: x[:num_iterations], metrics), num_iterations)
+        return state
+
+    def _count(self, metrics: PyTreeDict, num_iterations: int) -> None:
+        """Count the iterations of a chunk, and write the rows that fall inside of it."""
+        if self.steps:
+            steps = np.full(num_iterations, self.steps * self.num_seeds)
+        else:
+            steps = np.asarray(metrics.pop("timesteps"), np.int64).reshape(num_iterations, -1).sum(axis=1)
+        self.chunk_steps = int(steps.sum())
+        first_row = self.log_every - self.iterations % self.log_every
+        ends = [*range(first_row, num_iterations, self.log_every), num_iterations]
+        for start, end in itertools.pairwise([0, *ends]):
+            self.iterations += end - start
+            self.counted += int(steps[start:end].sum())
+            rows = jax.tree.map(lambda x, part=slice(start, end): x[part], metrics)
+            self._refuse_divergence(rows)
+            self.means.add(rows)
+            if end < num_iterations:
+                self._write_row({})
+        self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Environment steps per second of the last chunk, over all seeds."""
+        return self.chunk_steps / self.chunk_seconds
+
+    def _until_due(self) -> int:
+        """Iterations until the next evaluation, checkpoint or the end."""
+        left = [self.last_iteration - self.iterations]
+        for every in (self.eval_every, self.save_every):
+            if every:
+                left.append(every - self.iterations % every)
+        if not self.steps:  # the end is one of the rows, of which some cannot be it yet
+            steps_to_go = (int(self.workflow.total_timesteps) - 1) * self.num_seeds - self.counted
+            before_the_end = steps_to_go // (self.workflow.most_timesteps_per_iteration * self.num_seeds)
+            left.append(max(before_the_end, self.log_every - self.iterations % self.log_every))
+        return min(left)
+
+    def _is_due(self, every: int | None) -> bool:
+        return bool(every) and (self.iterations % every == 0 or self.iterations == self.last_iteration)
+
+    def _between_chunks(self, state: State) -> None:
+        """What is due at this iteration, of which ``state`` is."""
+        score = None
+        evaluated: dict[str, float | int] = {}
+        if self._is_due(self.eval_every):
+            clock = CompileClock()
+            evaluated = describe_evaluation(jax.device_get(self.workflow.evaluate(state)))
+            evaluated["time/evaluation_seconds"] = clock.seconds
+            score = float(evaluated["eval/episode_return"])
+        if evaluated or self._is_due(self.log_every):
+            self._write_row(evaluated)
+            self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        if score is not None and score > self.best_score:
+            self.best_score = score
+            self._save(state, score)
+        elif self._is_due(self.save_every):
+            self._save(state, score)
+
+    def _write_row(self, evaluated: dict[str, float | int]) -> None:
+        row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
+        row |= self.means.take() | evaluated
+        row["time/steps_per_second"] = self.steps_per_second
+        row["time/clock"] = time.time()
+        self.latest |= row
+        self.recorder.write(row)
+
+    def _save(self, state: State, score: float | None) -> None:
+        if self.checkpointer is None:
+            return
+        self._refuse_broken_parameters(state)
+        progress = {
+            "iterations": self.iterations,
+            "timesteps": self.timesteps,
+            "best_score": self.best_score,
+            "means": self.means.to_json(),
+        }
+        self.checkpointer.save(state, progress, score)
+        self.saved_at, self.saved_timesteps = self.iterations, self.timesteps
+
+    def _refuse_broken_parameters(self, state: State) -> None:
+        """A last update may break parameters after a loss that was finite still: such a state is not kept.
+
+        Looked at are all agents in the state: also those of a population's members, and of learners beside it.
+        """
+        nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
+        agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
+        for of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
+            for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(params)):
+                if not np.isfinite(leaf).all():
+                    name = "parameters" + jax.tree_util.keystr((*of_agent, *path))
+                    raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
+
+    def _refuse_divergence(self, rows: PyTreeDict) -> None:
+        for name, values in rows.items():
+            if name == "episodes" or name in self.workflow.optional_metrics or np.isfinite(values).all():
+                continue
+            bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+            iteration = self.iterations - len(values) + bad + 1
+            raise self._divergence(name, np.ravel(values[bad])[0], iteration)
+
+    def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
+        saved = (
+            f"the last good checkpoint, of {self.saved_timesteps:,} steps, is kept"
+            if self.saved_at
+            else "no checkpoint had been saved yet"
+        )
+        where = f" ({iteration * self.steps:,} steps)" if self.steps else ""
+        return TrainingDiverged(
+            f"{name} became {value} in iteration {iteration:,}{where}; {saved}. "
+            "Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+        )

@@ -1,0 +1,128 @@
+"""How a workflow is laid out on this machine: how many devices share what, and how many environments step at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.execution.trainable import SEED_AXIS, Execution
+from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+
+# The states of a block of environments take this share of a core's second-level cache; the vector environment keeps as
+# much again, and the rest is for what a step computes. See ``benchmarks/speed/env_chunk.py``.
+CACHE_SHARE = 0.25
+LEAST_BLOCK = 16  # environments: fewer are too few for the vector units of a core
+USUAL_CACHE = 1 << 20  # bytes, where the system does not tell
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+# Below these states per device the exchange between devices costs more than a second core gives (4 CartPoles: 0.25 kB).
+MIN_BYTES_PER_DEVICE = 1 << 13
+
+
+def plan_execution(
+    env: Any,
+    devices: str | int = "auto",
+    num_seeds: int = 1,
+    env_chunk: str | int | None = "auto",
+    min_bytes: int = MIN_BYTES_PER_DEVICE,
+    num_members: int | None = None,
+    evenly: bool = True,
+) -> tuple[Execution, int | None]:
+    """How to run a workflow on this machine, and how many environments to step at a time.
+
+    Args:
+        env: the vector environment of the training.
+        devices: ``"auto"`` takes all devices if the work is worth it; a number takes that many.
+        num_seeds: seeds to run side by side.
+        env_chunk: ``"auto"`` steps as many environments at a time as fit the cache of a CPU; a number or ``None``
+            (all together) decides.
+        min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
+        num_members: of a population, which are shared out instead of the environments of each; ``None`` without one.
+        evenly: whether every device has to have as many environments.
+
+    Raises:
+        ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
+    """
+    available = len(jax.devices())
+    on_cpu = jax.default_backend() == "cpu"
+    seeds = None if num_seeds == 1 else num_seeds
+    bytes_per_env = state_bytes(jax.eval_shape(env.env.reset, jax.random.key(0)))
+    if env_chunk == "auto":
+        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * core_cache_bytes()) // bytes_per_env) if on_cpu else None
+    if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
+        raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
+    axis, rows = (DATA_AXIS, env.num_envs) if num_members is None else (MEMBER_AXIS, num_members)
+    if devices == "auto":
+        enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu and num_members is None else 1
+        count = _worthwhile_devices(available, seeds, rows, enough, evenly)
+    else:
+        count = _checked_devices(devices, available)
+        if evenly:
+            _check_shares(count, seeds, rows, axis)
+    if count == 1:
+        return Execution(num_seeds=seeds), env_chunk
+    axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
+    return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
+
+
+def _worthwhile_devices(available: int, seeds: int | None, num_rows: int, min_rows: int, evenly: bool) -> int:
+    for count in range(available, 1, -1):
+        if seeds is not None and seeds % count == 0:
+            return count
+        if (num_rows % count == 0 or not evenly) and num_rows >= count * min_rows:
+            return count
+    return 1
+
+
+def _checked_devices(devices: str | int, available: int) -> int:
+    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
+        raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
+    if devices > available:
+        raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
+    return devices
+
+
+def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str) -> None:
+    if num_rows % devices and (seeds is None or seeds % devices):
+        what, name = ("environments", "num_envs") if axis == DATA_AXIS else ("members", "num_members")
+        raise ValueError(
+            f"{num_rows} {what} cannot be shared evenly by {devices} devices: "
+            f"choose {name} (or num_seeds) as a multiple of {devices}, or another number of devices."
+        )
+
+
+def core_cache_bytes(caches: Path = _CACHES) -> int:
+    """Bytes of second-level cache that a core has to itself; ``USUAL_CACHE`` where the system does not tell.
+
+    Args:
+        caches: a folder for each cache of the first core, as Linux shows them.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for cache in sorted(caches.glob("index*")):
+            level, kind, size, cores = (
+                (cache / name).read_text(encoding="ascii").strip()
+                for name in ("level", "type", "size", "shared_cpu_list")
+            )
+            if level == "2" and kind != "Instruction":
+                return int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}[size[-1]] // _num_listed(cores)
+    return USUAL_CACHE
+
+
+def _num_listed(cores: str) -> int:
+    """How many numbers a list such as ``0-3,8`` has."""
+    ends = [[int(end) for end in part.split("-")] for part in cores.split(",")]
+    return sum(part[-1] - part[0] + 1 for part in ends)
+
+
+def state_bytes(shapes: Any) -> int:
+    """Bytes of a pytree of arrays, or of their shapes."""
+    return sum(int(np.prod(x.shape)) * _item_size(x) for x in jax.tree.leaves(shapes))
+
+
+def _item_size(x: Any) -> int:
+    return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize

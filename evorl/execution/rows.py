@@ -1,0 +1,68 @@
+"""Rows of metrics: means over the iterations between two of them, and what an evaluation says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.metrics import EpisodeStatistics
+from evorl.types import PyTreeDict
+
+
+class RunningMeans:
+    """Means of metrics between two rows, summed one value after another so that the chunks' lengths do not show.
+
+    Metrics are averaged over iterations (and seeds), but for ``episodes``, whose sums become means over the episodes
+    that ended.
+    """
+
+    def __init__(self, sums: Mapping[str, Any]) -> None:
+        self.sums: dict[str, float] = {name: float(value) for name, value in sums.items()}
+
+    def add(self, rows: PyTreeDict) -> None:
+        """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
+        flat = {f"train/{name}": values for name, values in rows.items() if name != "episodes"}
+        if "episodes" in rows:
+            episodes: EpisodeStatistics = rows.episodes
+            flat["episodes/count"] = episodes.count
+            flat["episodes/returns"] = episodes.return_sum
+            flat["episodes/lengths"] = episodes.length_sum
+        for name, values in flat.items():
+            values = np.asarray(values, np.float64)
+            per_iteration = values.reshape(len(values), -1)
+            per_iteration = per_iteration.sum(axis=1) if name.startswith("episodes/") else per_iteration.mean(axis=1)
+            # cumsum adds one after another, so a sum taken up again after a pause is the same to the last bit.
+            self.sums[name] = float(np.cumsum(np.append(self.sums.get(name, 0.0), per_iteration))[-1])
+        self.sums["iterations"] = self.sums.get("iterations", 0.0) + len(next(iter(flat.values()), ()))
+
+    def take(self) -> dict[str, float | int]:
+        """The means since the last row, and start anew."""
+        sums, self.sums = self.sums, {}
+        iterations = sums.pop("iterations", 0.0)
+        row: dict[str, float | int] = {
+            name: total / iterations for name, total in sums.items() if iterations and name.startswith("train/")
+        }
+        episodes = sums.get("episodes/count", 0.0)
+        row["train/episodes"] = int(episodes)
+        if episodes:
+            row["train/episode_return"] = sums["episodes/returns"] / episodes
+            row["train/episode_length"] = sums["episodes/lengths"] / episodes
+        return row
+
+    def to_json(self) -> dict[str, float]:
+        """What has been summed since the last row."""
+        return dict(self.sums)
+
+
+def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:
+    """``eval/*`` columns: means over seeds, and with several seeds the return of each and their spread."""
+    row: dict[str, float | int] = {
+        f"eval/{name}": float(np.mean(value, dtype=np.float64)) for name, value in metrics.items()
+    }
+    returns = np.asarray(metrics["episode_return"], np.float64)
+    if returns.ndim:
+        row["eval/episode_return_std_over_seeds"] = float(returns.std())
+        row |= {f"eval/episode_return_seed_{i}": float(value) for i, value in enumerate(returns)}
+    return row

@@ -1,0 +1,232 @@
+"""Layers: dense ones and convolutions whose gradients are fast, noisy ones, batch renormalisation."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from evorl.ops import collectives
+from evorl.ops.collectives import on_cpu
+from evorl.ops.random import draw
+from evorl.types import Key
+
+# The collection that running statistics are in: beside the parameters, since no gradient moves them.
+STATISTICS = "batch_stats"
+
+
+def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.Initializer:
+    """Initial weights of one layer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with that gain."""
+    if orthogonal:
+        return functools.partial(orthogonal_matrix, scale=scale)
+    return jax.nn.initializers.variance_scaling(scale**2, "fan_in", "uniform")
+
+
+def orthogonal_matrix(
+    key: Key, shape: Sequence[int], dtype: jax.typing.DTypeLike = jnp.float32, scale: float = 1.0
+) -> jax.Array:
+    """A uniformly random matrix whose shorter side is orthonormal, times ``scale``; leading axes join the rows.
+
+    It is the polar factor of a matrix of normal numbers, by the Newton-Schulz iteration (Higham 2008, eq. 8.20):
+    products only. The usual QR decomposition compiles for seconds, and on a CPU with several devices its batched
+    form can wait for ever for threads that the other device holds.
+    """
+    rows = math.prod(shape[:-1])
+    x = jax.random.normal(key, (rows, shape[-1]), jnp.float32)
+    x = x.T if rows > shape[-1] else x
+
+    def iterate(_: jax.Array, x: jax.Array) -> jax.Array:
+        return 1.5 * x - 0.5 * (x @ x.T) @ x
+
+    # Singular values grow by half in each round until they are near 1, and then converge quadratically.
+    x = jax.lax.fori_loop(0, 50, iterate, x / jnp.linalg.norm(x))
+    x = x.T if rows > shape[-1] else x
+    return (scale * x).reshape(shape).astype(dtype)
+
+
+# Layers with up to so many outputs are multiplied by their transposed weights.
+NARROW = 16
+# But not for up to so many rows: the policies of a population, a row or so each, would take twice as long.
+FEW_ROWS = 8
+# Wider ones with at least so many rows and inputs have the gradient of their kernel from transposed inputs.
+MANY_ROWS, MANY_INPUTS = 256, 32
+
+
+@jax.custom_jvp
+def _with_transposed_inputs(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """``x @ kernel``, ``[N, I] x [I, O] -> [N, O]``, whose gradient is ``copy(x.T) @ g``.
+
+    XLA's CPU products read ``x.T`` out of ``x`` itself, which takes up to 1.6 times longer than to transpose it first.
+    """
+    return x @ kernel
+
+
+@_with_transposed_inputs.defjvp
+def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    (x, kernel), (x_tangent, kernel_tangent) = primals, tangents
+    transposed = jax.lax.optimization_barrier(x.T)
+    # What counts is how this is transposed: to ``transposed @ g``, with respect to the kernel.
+    by_kernel = jax.lax.dot_general(transposed, kernel_tangent, (((0,), (0,)), ((), ())))
+    return x @ kernel, x_tangent @ kernel + by_kernel
+
+
+def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options: Any) -> jax.Array:
+    """``x @ kernel``, ``[..., I] x [I, O] -> [..., O]``, in a form whose gradient is fast for few outputs.
+
+    The gradient of a kernel ``[I, O]`` is ``x.T @ g``, which XLA's CPU products do a tenth as fast as others when O is
+    small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from turning one into the other.
+    """
+    num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
+    num_rows = x.size // num_inputs
+    is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
+    if is_large and on_cpu():
+        rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)
+        return rows.reshape(*x.shape[:-1], num_outputs)
+    if not on_cpu() or not 1 < num_outputs <= NARROW or num_rows <= FEW_ROWS:
+        return jax.lax.dot_general(x, kernel, dimension_numbers, **options)
+    transposed = jax.lax.optimization_barrier(kernel.T)
+    return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
+
+
+def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
+    """A dense layer with biases of zero and the weights of ``kernel_initializer``."""
+    return nn.Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
+
+
+def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:
+    """A convolution over square windows, ``[N, H, W, C] -> [N, H', W', filters]``, with biases of zero.
+
+    Args:
+        filters: number of output channels.
+        size: side of a window.
+        stride: step in both directions.
+        border: ``same`` or ``valid``.
+        orthogonal: see ``kernel_initializer``.
+        scale: see ``kernel_initializer``.
+    """
+    return nn.Conv(
+        filters,
+        (size, size),
+        stride,
+        border.upper(),
+        kernel_init=kernel_initializer(orthogonal, scale),
+        conv_general_dilated=_convolve,
+    )
+
+
+def _convolve(
+    x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, *, dimension_numbers: Any, **options: Any
+) -> jax.Array:
+    """``jax.lax.conv_general_dilated`` of ``[N, H, W, C]`` and ``[h, w, C, F]``; on a CPU one product of all windows.
+
+    The gradient of XLA's CPU convolutions is slow inside of loops, where all training is: 3 x 3 windows of a batch
+    of 256 images of 10 x 10 x 4 take 17 ms, as a product 3 ms.
+    """
+    if on_cpu():
+        return _windows(x, kernel.shape[:2], strides, padding) @ kernel.reshape(-1, kernel.shape[-1])
+    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=dimension_numbers, **options)
+
+
+def _windows(x: jax.Array, size: Sequence[int], strides: Sequence[int], padding: Any) -> jax.Array:
+    """The windows of ``[N, H, W, C]``, each joined to one row: ``[N, H', W', size * size * C]``."""
+    borders = jax.lax.padtype_to_pads(x.shape[1:3], size, strides, padding)
+    x = jnp.pad(x, ((0, 0), *borders, (0, 0)))
+    height, width = ((x.shape[i + 1] - size[i]) // strides[i] + 1 for i in range(2))
+    places = [
+        x[:, i : i + strides[0] * height : strides[0], j : j + strides[1] * width : strides[1]]
+        for i in range(size[0])
+        for j in range(size[1])
+    ]
+    return jnp.concatenate([place[:, :height, :width] for place in places], axis=-1)
+
+
+class NoisyDense(nn.Module):
+    """A dense layer with learned noise in its weights, which explores by itself (Fortunato et al. 2018,
+    https://arxiv.org/abs/1706.10295).
+
+    Weights are drawn anew for every row, from factorised Gaussian noise (section 3, case b).
+
+    Attributes:
+        size: number of outputs.
+        initial_scale: the paper's ``sigma_0``: the noise's first scale is this over the root of the number of inputs.
+    """
+
+    size: int
+    initial_scale: float = 0.5
+
+    @nn.compact
+    def __call__(self, x: jax.Array, key: Key | None = None) -> jax.Array:
+        """``[..., I] -> [..., size]``. ``key`` is one per row ``[...]`` or one for all; without, there is no noise."""
+        num_inputs = x.shape[-1]
+        bound = 1.0 / math.sqrt(num_inputs)
+
+        def uniform(key: Key, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+        constant = nn.initializers.constant(self.initial_scale * bound)
+        kernel = self.param("kernel", uniform, (num_inputs, self.size))
+        bias = self.param("bias", uniform, (self.size,))
+        kernel_scale = self.param("kernel_scale", constant, (num_inputs, self.size))
+        bias_scale = self.param("bias_scale", constant, (self.size,))
+        mean = x @ kernel + bias
+        if key is None:
+            return mean
+        noise = draw(jax.random.normal, key, (*x.shape[:-1], num_inputs + self.size))
+        noise = jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+        # Factorised noise needs no weight matrix for each row: (x * e_in) W * e_out is x (W * e_in e_out^T).
+        noise_in, noise_out = noise[..., :num_inputs], noise[..., num_inputs:]
+        return mean + (((x * noise_in) @ kernel_scale) + bias_scale) * noise_out
+
+
+class BatchRenorm(nn.Module):
+    """Batch renormalisation (Ioffe 2017, https://arxiv.org/abs/1702.03275): features of mean 0 and variance 1, scaled
+    and shifted by what is learned, ``[..., F] -> [..., F]``.
+
+    Where the collection ``STATISTICS`` is mutable, this is training: features are normalised by the statistics of the
+    batch (over all devices that share it), corrected towards the running ones as far as the bounds allow
+    (algorithm 1), and the running ones follow. Elsewhere, acting and evaluating, the running ones normalise.
+
+    Attributes:
+        momentum: share of the running statistics that stays in each batch.
+        epsilon: added to variances.
+        max_scale: the paper's ``r_max``: the correcting factor is within ``1 / max_scale`` and ``max_scale``.
+        max_shift: the paper's ``d_max``: the correcting shift is within ``-max_shift`` and ``max_shift``.
+        warmup: batches until the correction begins; it is plain batch normalisation before.
+    """
+
+    momentum: float = 0.99
+    epsilon: float = 1e-3
+    max_scale: float = 3.0
+    max_shift: float = 5.0
+    warmup: int = 100_000
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        features = x.shape[-1:]
+        mean = self.variable(STATISTICS, "mean", jnp.zeros, features)
+        variance = self.variable(STATISTICS, "variance", jnp.ones, features)
+        num_batches = self.variable(STATISTICS, "num_batches", jnp.zeros, (), jnp.int32)
+        scale = self.param("scale", nn.initializers.ones, features)
+        bias = self.param("bias", nn.initializers.zeros, features)
+        deviation = jnp.sqrt(variance.value + self.epsilon)
+        if self.is_initializing() or not self.is_mutable_collection(STATISTICS):
+            return (x - mean.value) / deviation * scale + bias
+        axes = tuple(range(x.ndim - 1))
+        batch_mean = collectives.mean_over_shares(x.mean(axes))
+        batch_variance = collectives.mean_over_shares(jnp.square(x - batch_mean).mean(axes))
+        batch_deviation = jnp.sqrt(batch_variance + self.epsilon)
+        factor = jnp.clip(batch_deviation / deviation, 1.0 / self.max_scale, self.max_scale)
+        shift = jnp.clip((batch_mean - mean.value) / deviation, -self.max_shift, self.max_shift)
+        is_warm = num_batches.value >= self.warmup
+        # No gradient goes through the correction: it is a constant of the batch.
+        factor = jax.lax.stop_gradient(jnp.where(is_warm, factor, 1.0))
+        shift = jax.lax.stop_gradient(jnp.where(is_warm, shift, 0.0))
+        mean.value = self.momentum * mean.value + (1.0 - self.momentum) * batch_mean
+        variance.value = self.momentum * variance.value + (1.0 - self.momentum) * batch_variance
+        num_batches.value = jnp.minimum(num_batches.value + 1, self.warmup)
+        return ((x - batch_mean) / batch_deviation * factor + shift) * scale + bias

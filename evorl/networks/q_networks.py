@@ -1,0 +1,121 @@
+"""Action-value networks: a torso with heads of all discrete actions, or of observations and actions; ensembles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from evorl.networks.heads import torso_output
+from evorl.networks.layers import STATISTICS, NoisyDense, dense
+from evorl.networks.torsos import network_input
+from evorl.ops.random import split_rows
+from evorl.types import Action, Key, Observation, Params
+
+
+class QNetwork(nn.Module):
+    """Action values: of the given continuous action, ``[...]``, or of each discrete one, ``[..., num_actions]``.
+
+    With ``num_atoms`` there is one more, last axis of so many numbers that describe a distribution of returns.
+
+    Attributes:
+        torso: a module such as ``Torso``; with continuous actions it takes observation and action side by side.
+        num_actions: number of discrete actions, ``None`` for continuous ones.
+        observation_ndim: number of axes of one observation.
+        output_scale: gain of the head's initial weights.
+        num_atoms: size of that axis; ``None`` for none.
+        dueling: values of discrete actions are a state's value plus the actions' advantages, less the mean of these
+            (Wang et al. 2016, eq. 9).
+        noisy: the heads have learned noise, drawn by the third argument, a key for all rows or one for each.
+    """
+
+    torso: nn.Module
+    num_actions: int | None = None
+    observation_ndim: int = 1
+    output_scale: float = 1.0
+    num_atoms: int | None = None
+    dueling: bool = False
+    noisy: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Observation, action: Action | None = None, key: Key | None = None) -> jax.Array:
+        if (action is None) != (self.num_actions is not None):
+            raise ValueError("a Q network takes an action exactly when it was built without num_actions.")
+        if self.num_actions is not None:
+            return self._of_all_actions(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
+        if self.torso.input_ndim != 1:
+            raise ValueError(
+                "values of continuous actions need a torso of flat layers: actions join flat observations."
+            )
+        features = network_input(obs, self.observation_ndim, 1)
+        hidden = self.torso(jnp.concatenate([features, jnp.asarray(action, jnp.float32)], axis=-1))
+        values = self._outputs("head", hidden, self.num_atoms or 1, key)
+        return values if self.num_atoms else values[..., 0]
+
+    def _outputs(self, name: str, hidden: jax.Array, size: int, key: Key | None) -> jax.Array:
+        if self.noisy:
+            return NoisyDense(size, name=name)(hidden, key)
+        return dense(size, self.torso.orthogonal, self.output_scale, name=name)(hidden)
+
+    def _of_all_actions(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
+        key, value_key = (None, None) if key is None else split_rows(key)
+        num_atoms = self.num_atoms or 1
+        values = self._outputs("head", hidden, num_actions * num_atoms, key)
+        values = values.reshape((*values.shape[:-1], num_actions, num_atoms))
+        if self.dueling:
+            state_value = self._outputs("state_value", hidden, num_atoms, value_key)[..., None, :]
+            values = state_value + values - values.mean(axis=-2, keepdims=True)
+        return values if self.num_atoms else values[..., 0]
+
+
+class EnsembleQNetwork(nn.Module):
+    """``num_critics`` independent Q networks, each initialised from its own key, evaluated as one batched product.
+
+    ``(obs, action) -> [K, ...]`` for continuous actions, ``obs -> [K, ..., num_actions]`` for discrete ones, with one
+    more axis of ``num_atoms`` if given. Every parameter has a leading axis K.
+
+    Attributes:
+        torso: the torso of one member.
+        num_critics: K, the number of members.
+        num_actions: as in ``QNetwork``.
+        observation_ndim: as in ``QNetwork``.
+        output_scale: as in ``QNetwork``.
+        num_atoms: as in ``QNetwork``.
+    """
+
+    torso: nn.Module
+    num_critics: int = 2
+    num_actions: int | None = None
+    observation_ndim: int = 1
+    output_scale: float = 1.0
+    num_atoms: int | None = None
+
+    @nn.compact
+    def __call__(self, obs: Observation, action: Action | None = None) -> jax.Array:
+        if self.num_critics < 1:
+            raise ValueError(f"an ensemble needs at least one critic, got num_critics={self.num_critics}.")
+        members = nn.vmap(
+            QNetwork,
+            variable_axes={"params": 0, STATISTICS: 0},
+            split_rngs={"params": True},
+            in_axes=None,  # pyright: ignore[reportArgumentType]
+            out_axes=0,
+            axis_size=self.num_critics,
+        )
+        member = members(
+            self.torso.clone(parent=None),
+            self.num_actions,
+            self.observation_ndim,
+            self.output_scale,
+            self.num_atoms,
+            name="members",
+        )
+        return member(obs) if action is None else member(obs, action)
+
+
+def apply_in_training(network: nn.Module, params: Params, statistics: Params, *inputs: Any) -> tuple[jax.Array, Params]:
+    """What a network with running ``statistics`` makes of a minibatch, and the statistics that have followed it."""
+    outputs, changed = network.apply({**params, STATISTICS: statistics}, *inputs, mutable=[STATISTICS])
+    return outputs, changed.get(STATISTICS, statistics)

@@ -1,0 +1,213 @@
+"""Recurrent networks: a torso, a recurrent cell, a head.
+
+A cell's state is a pytree of arrays ``[..., *]``; where an episode starts it is zeros.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from evorl.config.names import no_such
+from evorl.networks.layers import kernel_initializer, orthogonal_matrix
+from evorl.networks.torsos import Layer, Torso, network_input
+from evorl.ops.trees import zeros_where
+from evorl.types import Observation, PyTreeDict
+
+CellState: TypeAlias = PyTreeDict
+
+
+class GRU(nn.Module):
+    """A gated recurrent unit (Cho et al. 2014, https://arxiv.org/abs/1406.1078; the reset gate after the product).
+
+    Attributes:
+        size: number of units.
+    """
+
+    size: int = 128
+
+    def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
+        """``hidden``, zeros ``[*shape, size]``."""
+        return PyTreeDict(hidden=jnp.zeros((*shape, self.size)))
+
+    def setup(self) -> None:
+        self.input_gates = _input_product(3 * self.size)
+        self.state_gates = _state_product(3 * self.size, use_bias=True)
+
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """What a step needs of its input ``[..., F]``: of many steps it is computed in one product."""
+        return self.input_gates(x)
+
+    def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
+        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
+        reset_x, update_x, new_x = jnp.split(inputs, 3, axis=-1)
+        reset_h, update_h, new_h = jnp.split(self.state_gates(state.hidden), 3, axis=-1)
+        new = jnp.tanh(new_x + nn.sigmoid(reset_x + reset_h) * new_h)
+        update = nn.sigmoid(update_x + update_h)
+        hidden = (1.0 - update) * new + update * state.hidden
+        return PyTreeDict(hidden=hidden), hidden
+
+
+class LSTM(nn.Module):
+    """Long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers et al. 2000).
+
+    Attributes:
+        size: number of units.
+    """
+
+    size: int = 128
+
+    def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
+        """``cell`` and ``hidden``, zeros ``[*shape, size]``."""
+        return PyTreeDict(cell=jnp.zeros((*shape, self.size)), hidden=jnp.zeros((*shape, self.size)))
+
+    def setup(self) -> None:
+        self.input_gates = _input_product(4 * self.size)
+        self.state_gates = _state_product(4 * self.size)
+
+    def inputs(self, x: jax.Array) -> jax.Array:
+        """What a step needs of its input ``[..., F]``: of many steps it is computed in one product."""
+        return self.input_gates(x)
+
+    def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
+        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
+        gates = inputs + self.state_gates(state.hidden)
+        write, forget, new, read = jnp.split(gates, 4, axis=-1)
+        # A bias of 1 lets a fresh cell keep what it holds (Jozefowicz et al. 2015, section 4).
+        cell = nn.sigmoid(forget + 1.0) * state.cell + nn.sigmoid(write) * jnp.tanh(new)
+        hidden = nn.sigmoid(read) * jnp.tanh(cell)
+        return PyTreeDict(cell=cell, hidden=hidden), hidden
+
+
+class DilatedLSTM(LSTM):
+    """An LSTM whose units are divided into cores that take turns (after Vezhnevets et al. 2017, section 3.3,
+    https://arxiv.org/abs/1703.01161).
+
+    At step t of an episode the units of core ``t mod num_cores`` change; those of the others keep ``cell`` and
+    ``hidden`` as they are, so that gradients reach ``num_cores`` times further back. One core is the plain LSTM.
+
+    Attributes:
+        num_cores: number of cores; a divisor of ``size``.
+    """
+
+    num_cores: int = 4
+
+    def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
+        """``cell`` and ``hidden``, zeros ``[*shape, size]``, and ``step``, int32 ``shape``."""
+        return super().initial_state(shape) | {"step": jnp.zeros(shape, jnp.int32)}
+
+    def __call__(self, state: CellState, inputs: jax.Array) -> tuple[CellState, jax.Array]:
+        """The next state, and the output ``[..., size]``; ``inputs`` are those of the method of that name."""
+        turn = state.step[..., None] % self.num_cores
+        acts = jnp.arange(self.size) // (self.size // self.num_cores) == turn  # [..., size]
+        new_state, _ = super().__call__(state, inputs)
+        cell = jnp.where(acts, new_state.cell, state.cell)
+        hidden = jnp.where(acts, new_state.hidden, state.hidden)
+        return PyTreeDict(cell=cell, hidden=hidden, step=state.step + 1), hidden
+
+
+Cell: TypeAlias = GRU | LSTM | DilatedLSTM
+_CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM, "dilated_lstm": DilatedLSTM}
+
+
+class RecurrentNetwork(nn.Module):
+    """A network whose outputs depend on the observations of the episode so far: torso, recurrent cell, head.
+
+    Attributes:
+        torso: a module such as ``Torso``.
+        cell: a recurrent cell.
+        head: a network of ``evorl.networks.heads`` that reads the cell's outputs.
+        observation_ndim: number of axes of one observation.
+    """
+
+    torso: nn.Module
+    cell: Cell
+    head: nn.Module
+    observation_ndim: int = 1
+
+    def initial_state(self, shape: tuple[int, ...] = ()) -> CellState:
+        """The state where an episode starts, zeros ``[*shape, ...]``."""
+        return self.cell.initial_state(shape)
+
+    def __call__(self, obs: Observation, state: CellState) -> tuple[jax.Array, CellState]:
+        """One step: the output for observations ``[..., *observation]``, and the next state ``[..., *]``."""
+        state, outputs = self.cell(state, self._cell_inputs(obs))
+        return self.head(outputs), state
+
+    def unroll(self, obs: Observation, state: CellState, starts: jax.Array) -> tuple[jax.Array, CellState]:
+        """Steps one after another: outputs ``[T, B, ...]`` and the states after each of them ``[T, B, *]``.
+
+        Args:
+            obs: ``[T, B, *observation]``.
+            state: before the first step, ``[B, *]``.
+            starts: ``[T, B]``, where an episode starts with that step: the state is zeros there.
+        """
+
+        def one_step(cell: Cell, state: CellState, row: tuple[jax.Array, jax.Array]) -> tuple[CellState, Any]:
+            inputs, start = row
+            state, outputs = cell(zeros_where(start, state), inputs)
+            return state, (outputs, state)
+
+        steps = nn.scan(one_step, variable_broadcast="params", split_rngs={"params": False})
+        _, (outputs, states) = steps(self.cell, state, (self._cell_inputs(obs), starts))
+        return self.head(outputs), states
+
+    def _cell_inputs(self, obs: Observation) -> jax.Array:
+        return self.cell.inputs(self.torso(network_input(obs, self.observation_ndim, self.torso.input_ndim)))
+
+
+def assemble(
+    torso: Torso,
+    cell: Cell | None,
+    head_layers: tuple[Layer, ...],
+    head: Callable[[nn.Module, int], nn.Module],
+    observation_ndim: int,
+) -> nn.Module:
+    """A network of a torso, a cell if there is one, further layers, and a head.
+
+    ``head`` makes a network of ``evorl.networks.heads`` from a torso and the number of axes that this reads.
+    """
+    if cell is None:
+        return head(torso.clone(layers=torso.layers + head_layers), observation_ndim)
+    # Copies: parts of one network that are one object would share their parameters.
+    return RecurrentNetwork(torso.clone(), cell.clone(), head(torso.clone(layers=head_layers), 1), observation_ndim)
+
+
+def build_cell(config: Any) -> Cell | None:
+    """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``type``, ``size``
+    and, of a dilated one, ``num_cores``. ``None`` gives none.
+
+    Raises:
+        ValueError: there is no such cell, or a size makes no sense; in words.
+    """
+    if config is None:
+        return None
+    options = dict(config) if isinstance(config, Mapping) else {"type": config}
+    kind = options.pop("type", None)
+    if kind not in _CELLS:
+        raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
+    names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]
+    for name, value in options.items():
+        if name not in names:
+            raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"recurrent: {name} must be a positive integer, got {value!r}.")
+    cell = _CELLS[kind](**options)
+    if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
+        raise ValueError(
+            f"recurrent: {cell.size} units cannot be divided into {cell.num_cores} cores: choose a divisor."
+        )
+    return cell
+
+
+def _input_product(size: int) -> nn.Dense:
+    return nn.Dense(size, kernel_init=kernel_initializer(False, 1.0))
+
+
+def _state_product(size: int, use_bias: bool = False) -> nn.Dense:
+    return nn.Dense(size, use_bias=use_bias, kernel_init=orthogonal_matrix)

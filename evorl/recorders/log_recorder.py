@@ -1,0 +1,74 @@
+"""``run.log``: what was said during the run, and the evaluations, with times."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from evorl.recorders.run_status import describe_metrics
+from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.runs.recording import Recorder, Row, RunPlan
+
+
+class _StrictFileHandler(logging.FileHandler):
+    """A file handler whose failures are raised instead of printed, and that writes through no link."""
+
+    def _open(self) -> Any:
+        return open_to_write(self.baseFilename, "a")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise  # logging calls this while it handles the error
+
+
+class LogRecorder(Recorder):
+    """Messages, the start, evaluations and the end, a line each. A resumed run writes on in the same file.
+
+    Raises:
+        RunFolderError: the disk is full or read-only.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._logger: logging.Logger | None = None
+
+    def start(self, plan: RunPlan) -> None:
+        resumed = f", resumed at {plan.first_timesteps:,}" if plan.first_timesteps else ""
+        self.message(f"{plan.name}: {plan.total_timesteps:,} environment steps{resumed}.")
+
+    def write(self, row: Row) -> None:
+        if any(name.startswith("eval/") for name in row):
+            self.message(f"{row.get('timesteps', 0):,} steps: {describe_metrics(row)}")
+
+    def message(self, text: str) -> None:
+        with writing_to(self.path.parent):
+            if self._logger is None:
+                self._logger = self._open()
+            try:
+                self._logger.info(text)
+            except OSError:
+                self._abandon()
+                raise
+
+    def close(self) -> None:
+        logger, self._logger = self._logger, None
+        for handler in logger.handlers if logger else ():
+            with writing_to(self.path.parent):
+                handler.close()
+
+    def _abandon(self) -> None:
+        """Let go of a file that cannot be written, so that closing it does not fail once more."""
+        logger, self._logger = self._logger, None
+        for handler in logger.handlers if logger else ():
+            with contextlib.suppress(OSError):
+                handler.close()
+
+    def _open(self) -> logging.Logger:
+        make_folder(self.path.parent)
+        # Outside the tree of named loggers: nothing that others configure reaches it.
+        logger = logging.Logger("evorl.run", logging.INFO)
+        handler = _StrictFileHandler(self.path, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S"))
+        logger.addHandler(handler)
+        return logger

@@ -1,0 +1,35 @@
+"""Progress on the screen: a live panel on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from evorl.recorders.live_panel import LivePanel
+from evorl.recorders.plain_lines import PlainLines
+from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.screen import print_line
+from evorl.runs.recording import Recorder, RunPlan
+
+
+class ProgressRecorder(RecorderGroup):
+    """Chooses between ``LivePanel`` and ``PlainLines`` when the run starts.
+
+    Args:
+        live: ``True`` or ``False`` to choose; ``None`` asks whether standard output is a terminal.
+    """
+
+    def __init__(self, live: bool | None = None) -> None:
+        super().__init__(())
+        self._live = live
+
+    def start(self, plan: RunPlan) -> None:
+        live = sys.stdout.isatty() if self._live is None else self._live
+        chosen: Recorder = LivePanel() if live else PlainLines()
+        self.recorders = (chosen,)
+        super().start(plan)
+
+    def message(self, text: str) -> None:
+        if self.recorders:
+            super().message(text)
+        else:  # before the start, as when a resume is announced
+            print_line(text)

@@ -1,0 +1,49 @@
+"""The one fan-out that makes several recorders into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evorl.runs.recording import Chart, Recorder, Row, RunPlan
+
+
+class RecorderGroup(Recorder):
+    """Several recorders as one, called in the order given."""
+
+    def __init__(self, recorders: Iterable[Recorder]) -> None:
+        self.recorders = tuple(recorders)
+
+    def resume_at(self, iterations: int) -> None:
+        for recorder in self.recorders:
+            recorder.resume_at(iterations)
+
+    def start(self, plan: RunPlan) -> None:
+        for recorder in self.recorders:
+            recorder.start(plan)
+
+    def write(self, row: Row) -> None:
+        for recorder in self.recorders:
+            recorder.write(row)
+
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
+        for recorder in self.recorders:
+            recorder.progress(timesteps, steps_per_second, latest)
+
+    def message(self, text: str) -> None:
+        for recorder in self.recorders:
+            recorder.message(text)
+
+    def chart(self, name: str, chart: Chart) -> None:
+        for recorder in self.recorders:
+            recorder.chart(name, chart)
+
+    def close(self) -> None:
+        """Close every recorder, also when one of them fails; the first failure is raised at the end."""
+        failures: list[Exception] = []
+        for recorder in self.recorders:
+            try:
+                recorder.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]

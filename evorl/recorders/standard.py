@@ -1,0 +1,54 @@
+"""The recorders of an ordinary run, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.recorders.chart_recorder import ChartRecorder
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.jsonl_recorder import JsonlRecorder
+from evorl.recorders.learning_curve import LearningCurveRecorder
+from evorl.recorders.log_recorder import LogRecorder
+from evorl.recorders.progress_recorder import ProgressRecorder
+from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
+from evorl.recorders.wandb_recorder import WandbRecorder
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder
+
+
+def make_recorder(
+    folder: RunFolder,
+    *,
+    progress: bool = True,
+    live: bool | None = None,
+    tensorboard: bool = True,
+    learning_curve: bool = True,
+    wandb: Mapping[str, Any] | None = None,
+) -> RecorderGroup:
+    """Everything a run folder holds, and the screen.
+
+    Args:
+        folder: the run folder.
+        progress: show progress on the screen.
+        live: a live panel (``True``), plain lines (``False``), or what fits the output (``None``).
+        tensorboard: write TensorBoard events.
+        learning_curve: draw the learning curve at the end.
+        wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` for no Weights & Biases.
+    """
+    recorders: list[Recorder] = [
+        LogRecorder(folder.log),
+        CsvRecorder(folder.metrics_csv),
+        JsonlRecorder(folder.metrics_jsonl),
+        ChartRecorder(folder.path),
+    ]
+    if tensorboard:
+        recorders.append(TensorBoardRecorder(folder.tensorboard))
+    if wandb is not None:
+        recorders.append(WandbRecorder(folder.path, **wandb))
+    if progress:
+        recorders.append(ProgressRecorder(live))
+    if learning_curve:  # last: the picture is drawn when the files and the screen are closed
+        recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
+    return RecorderGroup(recorders)

@@ -1,0 +1,84 @@
+"""TensorBoard events, over environment steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from evorl.recorders.row_file import as_number
+from evorl.runs.files import make_folder, refuse_link, writing_to
+from evorl.runs.recording import Recorder, Row, RunPlan
+
+SECONDS_BETWEEN_WRITES = 10.0
+
+
+class TensorBoardRecorder(Recorder):
+    """One event per row. After a resume, TensorBoard drops what had been recorded beyond the checkpoint.
+
+    Events reach the disk every ten seconds and at the end; a run that is killed hard may lack the last ones here
+    (``metrics.csv`` lacks none).
+
+    Args:
+        folder: where the event files lie.
+
+    Raises:
+        RunFolderError: the disk is full or read-only.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._first_timesteps = 0
+        self._writer: Any = None
+        self._pending: list[tuple[float, dict[str, float | int]]] = []
+        self._next_write = math.inf
+
+    def start(self, plan: RunPlan) -> None:
+        self._first_timesteps = plan.first_timesteps
+
+    def write(self, row: Row) -> None:
+        # Kept back at first: the library takes longer to import than all else that is recorded in a short run.
+        if not self._pending and self._writer is None:
+            self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+        self._pending.append((time.time(), {name: as_number(name, value) for name, value in row.items()}))
+        if time.monotonic() >= self._next_write:
+            self._write_pending()
+
+    def close(self) -> None:
+        if self._pending:
+            self._write_pending()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with writing_to(self.folder.parent):
+                writer.close()
+
+    def _write_pending(self) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        pending, self._pending = self._pending, []
+        self._next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+        with writing_to(self.folder.parent):
+            writer = self._writer or self._open()
+            # All values of a row in one event, written by this thread: a call for each costs twenty times more, and
+            # the library's own queue and thread wait for ever on a full disk.
+            for seconds, row in pending:
+                values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+                writer.write_event(Event(wall_time=seconds, step=int(row["timesteps"]), summary=Summary(value=values)))
+            writer.flush()
+
+    def _open(self) -> Any:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+
+        make_folder(self.folder)
+        for path in self.folder.iterdir():
+            refuse_link(path)
+        # The name has the second it was opened in; the rest keeps a quick resume from overwriting the first part.
+        self._writer = EventsWriter(str(self.folder / "events"), f".{os.getpid()}.{self._first_timesteps}")
+        if self._first_timesteps:
+            purge = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(wall_time=time.time(), step=self._first_timesteps + 1, session_log=purge))
+        return self._writer

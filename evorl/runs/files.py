@@ -1,0 +1,137 @@
+"""Writing into folders that somebody else may have made: never through a symbolic link, and every failure in words.
+
+A run folder may come from a stranger. A link in it that stands where a run writes would let that run overwrite any
+file of its user, so links are refused. Links that lead to the run folder are the user's own, and are followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+_REASONS = {
+    errno.ENOSPC: ("no space is left on its disk", "free some space"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space"),
+    errno.EROFS: ("its disk is read-only", "choose a folder that can be written"),
+    errno.EACCES: ("permission is denied", "choose a folder that you may write"),
+    errno.EPERM: ("permission is denied", "choose a folder that you may write"),
+    errno.EIO: ("its disk reports an input/output error", "choose a folder on another disk"),
+    errno.ENOTDIR: ("a part of its path is a file", "choose another folder"),
+    errno.EEXIST: ("a file of that name is in the way", "choose another folder"),
+}
+# Libraries below report some of these only in the text of an error of their own.
+_REASONS_IN_TEXT = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Read-only file system": errno.EROFS,
+    "Permission denied": errno.EACCES,
+    "Input/output error": errno.EIO,
+}
+PRIVATE = 0o700
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class RunFolderError(OSError):
+    """A run folder is missing, is none, is not to be trusted, or cannot be written; the message says what to do."""
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path | str) -> Iterator[None]:
+    """Turn a failure to write into ``folder`` into one clear sentence.
+
+    Raises:
+        RunFolderError: the disk is full or read-only, permission is denied, and the like.
+    """
+    try:
+        yield
+    except RunFolderError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        code = getattr(error, "errno", None)
+        if code not in _REASONS:
+            code = next((number for text, number in _REASONS_IN_TEXT.items() if text in str(error)), code)
+        if code not in _REASONS and not isinstance(error, OSError):
+            raise
+        reason, remedy = _REASONS[code] if code in _REASONS else (str(error), "choose another folder")
+        raise RunFolderError(
+            f"Cannot write to {folder}: {reason}. What it holds is kept: {remedy}, then resume or start again."
+        ) from error
+
+
+def refuse_link(path: Path) -> None:
+    """Raises ``RunFolderError`` if there is a symbolic link at ``path``."""
+    if path.is_symlink():
+        raise RunFolderError(
+            f"{path} is a symbolic link, and what it leads to is not written: put what it leads to in its place, "
+            "or remove the link."
+        )
+
+
+def open_to_write(path: Path | str, mode: str = "w") -> IO[Any]:
+    """Open a file as ``open`` does, text as UTF-8 with ends of lines as they are; not through a link.
+
+    Args:
+        path: its folder exists.
+        mode: ``w`` or ``a``, with ``b`` for bytes.
+
+    Raises:
+        RunFolderError: there is a symbolic link at ``path``.
+        OSError: it cannot be written.
+    """
+    path = Path(path)
+
+    def opener(name: str, flags: int) -> int:
+        refuse_link(path)
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+    if "b" in mode:
+        return open(path, mode, opener=opener)
+    return open(path, mode, encoding="utf-8", newline="\n", opener=opener)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of UTF-8 text; see ``open_to_write`` for the errors."""
+    with open_to_write(path) as file:
+        file.write(text)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, unless it is there.
+
+    Raises:
+        RunFolderError: there is a symbolic link at ``path``.
+        OSError: it cannot be made.
+    """
+    refuse_link(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=mode, exist_ok=True)
+
+
+def make_private_folder(path: Path | str) -> None:
+    """Make a folder that only its user can enter, for programs that will be executed.
+
+    One that is there already is closed to others (mode 0700), if it is the user's.
+
+    Raises:
+        RunFolderError: it belongs to another user who could put programs into it; or it cannot be made.
+    """
+    path = Path(path)
+    with writing_to(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=PRIVATE, exist_ok=True)
+        if not hasattr(os, "geteuid"):
+            return
+        about = path.stat()
+        if about.st_uid == os.geteuid():
+            if stat.S_IMODE(about.st_mode) != PRIVATE:
+                path.chmod(PRIVATE)
+        elif about.st_uid != 0 or about.st_mode & _WRITABLE_BY_OTHERS:
+            raise RunFolderError(
+                f"{path} belongs to another user, and programs in it would be executed as yours: choose a folder of "
+                "your own."
+            )

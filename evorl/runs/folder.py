@@ -1,0 +1,232 @@
+"""The folder of one run: where its config, metrics, checkpoints, picture and log lie, and how to find it again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from evorl.runs.files import (
+    PRIVATE,
+    RunFolderError,
+    make_folder,
+    open_to_write,
+    refuse_link,
+    write_text,
+    writing_to,
+)
+from evorl.runs.manifest import MANIFEST
+from evorl.runs.trust import read_stored_config, refuse_foreign_code
+
+ALIKE = 0.6  # names from this likeness on are named first
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run.
+
+    Attributes:
+        path: the folder itself.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The composed config, YAML. A folder that has one is a run folder."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics_csv(self) -> Path:
+        """Metrics that do not depend on the machine's speed, a row per record."""
+        return self.path / "metrics.csv"
+
+    @property
+    def metrics_jsonl(self) -> Path:
+        """All metrics, timings too, a JSON object per record."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard events."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def learning_curve(self) -> Path:
+        """The picture of the learning curve, PNG."""
+        return self.path / "learning_curve.png"
+
+    @property
+    def log(self) -> Path:
+        """What was said during the run, with times."""
+        return self.path / "run.log"
+
+    @classmethod
+    def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
+        """Make a run folder below ``root``, which only its user can enter, and store the config in it.
+
+        Args:
+            root: the folder of all runs, made when missing.
+            config: the composed config: an OmegaConf node, a mapping, or YAML text.
+            name: the folder's name; by default the time, with a number behind it when two runs start in one second.
+
+        Raises:
+            RunFolderError: ``name`` holds a run already, or the folder cannot be written.
+        """
+        with writing_to(root):
+            Path(root).mkdir(parents=True, exist_ok=True)
+            path = Path(root) / name if name else _new_folder(Path(root))
+            folder = cls(path.resolve())
+            if folder.config.exists():
+                raise RunFolderError(f"{path} holds a run already: resume it (resume={path}), or choose another name.")
+            make_folder(folder.path, PRIVATE)
+            write_text(folder.config, _as_yaml(config))
+        return folder
+
+    @classmethod
+    def open(cls, path: Path | str, root: Path | str | None = None) -> Self:
+        """The run folder at ``path``; if there is none, its like are looked for below ``root`` too.
+
+        Raises:
+            RunFolderError: there is nothing there, or it is no run folder; the nearest ones are named.
+        """
+        folder = cls(Path(path).expanduser().resolve())
+        if not folder.path.is_dir():
+            problem = f"There is no folder {path}."
+        elif not folder.config.is_file():
+            problem = f"{path} is no run folder: it has no {folder.config.name}."
+        else:
+            return folder
+        raise RunFolderError(f"{problem} {_neighbours(folder.path, Path(root) if root else None)}")
+
+    @classmethod
+    def latest(cls, root: Path | str) -> Self:
+        """The run below ``root``, at any depth, whose newest checkpoint is the newest.
+
+        Raises:
+            RunFolderError: no run below ``root`` has a checkpoint.
+        """
+        runs = [cls(config.parent.resolve()) for config in Path(root).expanduser().rglob("config.yaml")]
+        saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
+        if not saved:
+            instead = f"{len(runs)} runs without one" if runs else "no runs"
+            raise RunFolderError(f"No run with a checkpoint lies below {root} ({instead}): start a run without resume.")
+        return max(saved)[-1]
+
+    @classmethod
+    def find(cls, which: Path | str, root: Path | str) -> Self:
+        """What ``resume=<which>`` means: ``latest``, a path, or the name of a run below ``root``.
+
+        Raises:
+            RunFolderError: nothing fits.
+        """
+        if str(which) == "latest":
+            return cls.latest(root)
+        below = Path(root) / which
+        return cls.open(below if not Path(which).exists() and below.is_dir() else which, root)
+
+    @property
+    def saved_at(self) -> float | None:
+        """The time of the newest checkpoint, in seconds since 1970; ``None`` without one."""
+        times = [manifest.stat().st_mtime for manifest in self.checkpoints.glob(f"[0-9]*/{MANIFEST}")]
+        return max(times, default=None)
+
+    def refuse_links(self) -> None:
+        """Look for symbolic links where a run writes; to be asked before the run goes on.
+
+        Raises:
+            RunFolderError: there is one.
+        """
+        for path in (*self.path.iterdir(), *self.checkpoints.glob("*"), *self.tensorboard.glob("*")):
+            refuse_link(path)
+
+    def update_config(self, config: Any) -> None:
+        """Store another config; the one before is kept as ``config.<n>.yaml``, the first as 1.
+
+        Raises:
+            RunFolderError: the folder cannot be written; the config before is kept.
+        """
+        text = _as_yaml(config)
+        if text == _as_yaml(self.load_config(trust=True)):
+            return
+        with writing_to(self.path):
+            new = self.path / ".config.yaml.new"
+            write_text(new, text)
+            with open_to_write(self.path / f"config.{_free_number(self.path)}.yaml", "wb") as file:
+                file.write(self.config.read_bytes())
+            new.replace(self.config)  # at once: a kill leaves the one or the other
+
+    def load_config(self, trust: bool = False) -> Any:
+        """The stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
+
+        Args:
+            trust: whether it may name code from outside this package, for whoever builds the run it describes.
+
+        Raises:
+            RunFolderError: the file cannot be read as plain YAML, or names such code; see ``evorl.runs.trust``.
+        """
+        config = read_stored_config(self.config)
+        if not trust:
+            refuse_foreign_code(config, self.path)
+        return config
+
+
+def _free_number(folder: Path) -> int:
+    numbers = [int(path.stem.split(".")[1]) for path in folder.glob("config.[0-9]*.yaml") if path.stem[7:].isdigit()]
+    return max(numbers, default=0) + 1
+
+
+def _new_folder(root: Path) -> Path:
+    base = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for number in range(1, 10_000):
+        path = root / (base if number == 1 else f"{base}_{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=PRIVATE)  # claims the name: two runs started at once do not share a folder
+            return path
+    raise RunFolderError(f"{root} has thousands of runs of this second: choose another folder.")
+
+
+def _as_yaml(config: Mapping | str | Any) -> str:
+    if isinstance(config, str):
+        return config
+    from omegaconf import OmegaConf
+
+    node = config if OmegaConf.is_config(config) else OmegaConf.create(dict(config))
+    return OmegaConf.to_yaml(node, resolve=True)
+
+
+def _neighbours(path: Path, root: Path | None = None) -> str:
+    """A sentence that names run folders near a path, like-named ones first.
+
+    They are looked for beside the path, within it, and below ``root``; two levels deep, since runs lie in a folder for
+    each algorithm and environment.
+    """
+    parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
+    nearby: dict[Path, float] = {}
+    for place in (path, parent, *([root.expanduser().resolve()] if root else [])):
+        for pattern in ("*/config.yaml", "*/*/config.yaml"):
+            nearby |= {config.parent: _likeness(path, config.parent, place) for config in place.glob(pattern)}
+    if not nearby:
+        return f"{parent} holds no runs either: name a run folder, or resume=latest."
+    newest = sorted(nearby, key=lambda run: [int(n) for n in re.findall(r"\d+", run.name)], reverse=True)
+    alike = sorted((run for run in newest if nearby[run] >= ALIKE), key=lambda run: -nearby[run])
+    kind = "Like-named runs" if alike else "Runs nearby"
+    return f"{kind}: {', '.join(str(run) for run in (alike or newest)[:3])}."
+
+
+def _likeness(path: Path, run: Path, place: Path) -> float:
+    """From 0 to 1: of the names, of the name and that of the run's group, and of the ways from ``place``."""
+    pairs = [(path.name, run.name), (path.name, run.parent.name if run.parent != place else "")]
+    if path.is_relative_to(place):
+        pairs.append((str(path.relative_to(place)), str(run.relative_to(place))))
+    return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)

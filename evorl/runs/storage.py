@@ -1,0 +1,157 @@
+"""One checkpoint on disk: written whole by Orbax, and read with every damage told in words.
+
+A checkpoint is a folder named by its iteration::
+
+    <iterations>/state/          the arrays, by Orbax
+    <iterations>/structure.json  path, shape and dtype of every leaf, and where it lies among the small ones
+    <iterations>/progress.json   iterations, evaluation score, lengths of metrics files, what the learn loop needs
+    <iterations>/manifest.json   the digests of all these, written last
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
+from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
+
+CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size: that bounds the memory
+FILE_BYTES = 32 * 2**20
+
+
+def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
+    """Write a state, its structure, and what is to be known about it (JSON, with ``iterations``) into a new folder."""
+    ocp = _import_orbax()
+    arrays, offsets = pack(state)
+    path.mkdir(parents=True)
+    with _quiet():
+        _array_store(ocp).save(
+            path / "state",
+            args=ocp.args.PyTreeSave(
+                arrays,
+                save_args={name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in arrays},
+                ocdbt_target_data_file_size=FILE_BYTES,
+            ),
+        )
+    structure = [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
+    (path / "structure.json").write_text(json.dumps({"leaves": structure}, indent=1), encoding="utf-8")
+    (path / "progress.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    write_manifest(path, about["iterations"])
+
+
+def _array_store(ocp: Any) -> Any:
+    # Uncompressed: floats shrink by a twelfth, at thrice the time and with a second copy of the state in memory.
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_compression=False))
+
+
+def check_checkpoint(path: Path) -> None:
+    """Make sure that every file of a checkpoint is as it was written.
+
+    Raises:
+        CheckpointError: one is not, one is missing or added, or the folder is named by another iteration.
+    """
+    try:
+        verify(path)
+    except Damage as damage:
+        raise damaged(path, str(damage)) from damage
+
+
+def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets: dict[str, int]) -> dict[str, Any]:
+    """The stored arrays by name: large ones on the templates' devices, or as NumPy arrays where those name none.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    ocp = _import_orbax()
+    restore_args: dict[str, Any] = {}
+    for spec, template in zip(specs, templates, strict=True):
+        if spec.path in offsets:
+            restore_args[SMALL] = ocp.RestoreArgs(restore_type=np.ndarray)
+        elif not spec.is_empty:
+            sharding = getattr(template, "sharding", None)
+            restore_args[large_name(spec.path)] = (
+                ocp.RestoreArgs(restore_type=np.ndarray)
+                if sharding is None
+                else ocp.ArrayRestoreArgs(sharding=sharding)
+            )
+    if not restore_args:
+        return {}
+    try:
+        with _quiet():
+            only_these = ocp.args.PyTreeRestore(
+                item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
+            )
+            return dict(_array_store(ocp).restore(path / "state", args=only_these))
+    except Exception as error:  # the array store raises errors of every kind on damaged files
+        raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def read_structure(path: Path) -> tuple[list[LeafSpec], dict[str, int]]:
+    """The leaves of a checkpoint, and where the small ones lie.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
+    described = _read_json(path, "structure.json")
+    try:
+        leaves = described["leaves"]
+        offsets = {str(leaf["path"]): int(leaf["offset"]) for leaf in leaves if leaf["offset"] is not None}
+        return [LeafSpec.from_json(leaf) for leaf in leaves], offsets
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, "structure.json does not describe a state") from error
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What was to be known about the state: ``iterations``, ``score``, ``progress`` and more.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is damaged.
+    """
+    about = _read_json(path, "progress.json")
+    if not (isinstance(about, dict) and {"score", "progress"} <= set(about)):
+        raise damaged(path, "progress.json does not describe a run")
+    if not isinstance(about["score"], int | float | None):
+        raise damaged(path, f"its score is {about['score']!r}")
+    return about
+
+
+def _read_json(path: Path, name: str) -> Any:
+    try:
+        return json.loads(read_verified(path, name).decode("utf-8"))
+    except Damage as damage:
+        raise damaged(path, str(damage)) from damage
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, f"{name} is no JSON") from error
+
+
+def damaged(path: Path, what: str) -> CheckpointError:
+    """The error for a checkpoint that cannot be believed, for a reason that ``what`` tells."""
+    return CheckpointError(f"The checkpoint {path} is damaged: {what}.")
+
+
+def _import_orbax() -> Any:
+    import orbax.checkpoint as ocp
+
+    return ocp
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Orbax's remarks on its inner life from the screen."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what fails is raised, too
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

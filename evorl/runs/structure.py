@@ -1,0 +1,174 @@
+"""What a state is made of: paths, shapes and dtypes, described, compared, and stripped to plain arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+NUM_NAMED = 5  # differences spelt out in a message; the rest is counted
+LARGE = 2**20  # bytes from which on a leaf is stored by itself
+SMALL = "small"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged, or of another structure; the message says what differs and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafSpec:
+    """One leaf of a state.
+
+    Attributes:
+        path: where it stands in the tree, names joined by ``/``.
+        shape: its shape; of an array of PRNG keys, the number of keys.
+        dtype: its dtype's name, ``key<fry>`` and the like for PRNG keys.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it holds typed PRNG keys."""
+        return self.dtype.startswith("key<")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements, which array stores refuse."""
+        return 0 in self.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"path": self.path, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, described: Mapping[str, Any]) -> LeafSpec:
+        """From plain data."""
+        return cls(str(described["path"]), tuple(described["shape"]), str(described["dtype"]))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def describe_structure(state: Any) -> list[LeafSpec]:
+    """The leaves of a state in tree order; arrays, shapes from ``jax.eval_shape`` and Python numbers alike."""
+    paths, leaves = [], []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        paths.append(path)
+        leaves.append(leaf)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") or "state" for path in paths]
+    if len(set(names)) < len(names):  # a name with a slash in it may read like a path
+        names = [jax.tree_util.keystr(path) for path in paths]
+    return [LeafSpec(name, *_shape_and_dtype(leaf)) for name, leaf in zip(names, leaves, strict=True)]
+
+
+def explain_difference(saved: Sequence[LeafSpec], expected: Sequence[LeafSpec]) -> str | None:
+    """In words, how a saved structure differs from the one expected; ``None`` when it does not."""
+    before, after = {leaf.path: leaf for leaf in saved}, {leaf.path: leaf for leaf in expected}
+    missing = [path for path in after if path not in before]
+    unexpected = [path for path in before if path not in after]
+    changed = [
+        f"{path} (saved {before[path]}, expected {after[path]})"
+        for path in before
+        if path in after and str(before[path]) != str(after[path])
+    ]
+    parts = [
+        f"{len(names)} {kind}: {_first_few(names)}"
+        for kind, names in (("missing", missing), ("not expected", unexpected), ("of another shape or dtype", changed))
+        if names
+    ]
+    return "; ".join(parts) or None
+
+
+def pack(state: Any) -> tuple[dict[str, Any], dict[str, int]]:
+    """A state as a few plain arrays, without keys and what is empty.
+
+    Small leaves are put together in one array of bytes, which is stored several times faster than a hundred arrays
+    are. Large ones stay where they are and are written piece by piece, so that saving does not hold the state twice.
+
+    Returns:
+        The arrays by name, and the offset in ``small`` of each small leaf by path.
+    """
+    arrays: dict[str, Any] = {}
+    offsets: dict[str, int] = {}
+    pieces = [np.zeros(0, np.uint8)]
+    length = 0
+    for spec, leaf in zip(describe_structure(state), jax.tree.leaves(state), strict=True):
+        if spec.is_empty:
+            continue
+        plain = _plain(leaf)
+        if plain.nbytes >= LARGE:
+            arrays[large_name(spec.path)] = plain
+            continue
+        offsets[spec.path] = length
+        length += plain.nbytes
+        pieces.append(np.ascontiguousarray(plain).reshape(-1).view(np.uint8))
+    if offsets:
+        arrays[SMALL] = np.concatenate(pieces)
+    return arrays, offsets
+
+
+def unpack(spec: LeafSpec, template: Any, arrays: dict[str, Any], offset: int | None) -> Any:
+    """A leaf like its template from packed arrays; a large one is taken out of them.
+
+    Raises:
+        CheckpointError: the arrays lack it.
+    """
+    words = _words_shape(spec, template.dtype) if spec.is_key else jax.ShapeDtypeStruct(spec.shape, spec.dtype)
+    if spec.is_empty:
+        plain = np.zeros(words.shape, words.dtype)
+    elif offset is None:
+        plain = arrays.pop(large_name(spec.path))
+    else:
+        data = arrays[SMALL][offset : offset + math.prod(words.shape) * words.dtype.itemsize]
+        plain = _placed(data.copy().view(words.dtype).reshape(words.shape), getattr(template, "sharding", None))
+    if spec.is_key:
+        return jax.random.wrap_key_data(jnp.asarray(plain), impl=_key_implementation(spec, template.dtype))
+    return type(template)(plain) if isinstance(template, bool | int | float) else plain
+
+
+def large_name(path: str) -> str:
+    """The name under which a large leaf is stored."""
+    return f"large/{path}"
+
+
+def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], str]:
+    if isinstance(leaf, bool | int | float):
+        return (), str(jnp.result_type(leaf))
+    return tuple(leaf.shape), str(leaf.dtype)
+
+
+def _placed(plain: np.ndarray, sharding: Any) -> Any:
+    return plain if sharding is None else jax.make_array_from_callback(plain.shape, sharding, lambda i: plain[i])
+
+
+def _words_shape(spec: LeafSpec, dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(spec.shape, dtype))
+
+
+def _key_implementation(spec: LeafSpec, dtype: Any) -> Any:
+    implementations = []
+    # JAX tells the implementation of arrays only, not of dtypes.
+    keys = jax.ShapeDtypeStruct(spec.shape, dtype)
+    jax.eval_shape(lambda keys: implementations.append(jax.random.key_impl(keys)), keys)
+    return implementations[0]
+
+
+def _plain(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        return leaf if leaf.nbytes >= LARGE else np.asarray(leaf)
+    return np.asarray(leaf, dtype=_shape_and_dtype(leaf)[1])
+
+
+def _first_few(names: Sequence[str]) -> str:
+    rest = len(names) - NUM_NAMED
+    return ", ".join(names[:NUM_NAMED]) + (f" and {rest} more" if rest > 0 else "")

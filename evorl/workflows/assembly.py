@@ -1,0 +1,170 @@
+"""From a config to the fields of a workflow: nested mappings become nodes, unknown names are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from evorl.config.defaults import completed
+from evorl.config.nodes import default_of, fields_from_config, plain
+from evorl.config.values import check_names, checked_mapping, positive
+from evorl.envs import AutoresetMode, create_env
+from evorl.execution.plan import plan_execution
+
+# ``Workflow`` and its classes: the contract imports this file to build what a config describes.
+Workflow: TypeAlias = Any
+WorkflowClass: TypeAlias = Any
+
+# Keys of a run's config that concern the run, not the workflow.
+RUN_KEYS = frozenset(
+    "workflow seed resume run runs_folder trust recorders checkpoints_kept compilation_cache deterministic".split()
+)
+# Keys from which fields are made, rather than being fields.
+BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk"})
+# Options of an environment that change what the agent is paid, not what is reported.
+REWARD_OPTIONS = frozenset({"reward_scale", "sparse_reward_interval"})
+_NO_TRAINING = {
+    AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
+    AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
+}
+
+
+def config_keys(cls: WorkflowClass) -> frozenset[str]:
+    """The keys that a config of this workflow may have, besides those of the run."""
+    fields = {field.name for field in dataclasses.fields(cls)}
+    return frozenset((fields - {"eval_env", "execution"} | BUILD_KEYS) - set(cls.foreign_keys))
+
+
+def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A workflow's config in which every setting of its own and of its agent has a value, the class's by default.
+
+    What belongs to the run (devices, seeds) and what a class leaves open (environment, inner workflows) is not added.
+    """
+    config = plain(config)
+    keys = config_keys(cls)
+    # A part without a default is another config, such as an inner workflow's, which completes itself.
+    whole = {field.name for field in dataclasses.fields(cls) if default_of(field) is dataclasses.MISSING} | BUILD_KEYS
+    usual = completed(cls, {name: value for name, value in config.items() if name not in whole})
+    complete = {name: value for name, value in usual.items() if name in config or name in keys - whole}
+    if "num_envs" in keys:
+        complete |= {"num_envs": cls.default_num_envs, "autoreset_mode": AutoresetMode.NORMAL.value}
+    if "agent" in keys:
+        agent = typing.get_type_hints(cls)["agent"]
+        complete["agent"] = agent.complete_config(config.get("agent"))
+    others = {name: value for name, value in config.items() if name in whole - {"agent"} or name not in complete}
+    named = {"workflow": config["workflow"]} if "workflow" in config else {}
+    return {**named, **complete, **others}
+
+
+def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``cls`` that a config describes. See ``Workflow.build_from_config``."""
+    config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+    check_names(config, config_keys(cls) | RUN_KEYS, "config key")
+    if "env" not in config:
+        raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
+    settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
+    own = fields_from_config(cls, settings, "")
+    env = make_env(config["env"], *cls.training_rows(config, own))
+    eval_config = as_paid_by_the_environment(config["env"])
+    eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
+    eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
+    execution, env_chunk = plan_execution(
+        env,
+        devices=config.get("devices", 1),
+        num_seeds=positive(config.get("num_seeds", 1), "num_seeds"),
+        env_chunk=config.get("env_chunk", "auto"),
+        min_bytes=cls.min_bytes_per_device,
+        evenly=cls.needs_even_shares,
+    )
+    if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
+        eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
+    agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+    return {**own, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+
+
+def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:
+    """The workflow whose class a config names by its path, built from that config.
+
+    Args:
+        config: with ``workflow``, such as ``evorl.algorithms.ppo.PPOWorkflow``.
+        name: of that setting, for messages.
+
+    Raises:
+        ValueError: there is no such class, or the config does not fit together, in words.
+    """
+    if "workflow" not in config:
+        raise ValueError(f"{name} is missing: name the class, for example evorl.algorithms.ppo.PPOWorkflow.")
+    return workflow_class(config["workflow"], name).build_from_config(config)
+
+
+def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
+    """The class of this path, such as ``evorl.algorithms.ppo.PPOWorkflow``; ``name`` is the setting's, for messages.
+
+    Raises:
+        ValueError: there is none.
+    """
+    module_name, _, class_name = str(path).rpartition(".")
+    try:
+        chosen = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name}={path!r} names no class that can be imported: {error}.") from error
+    if not hasattr(chosen, "build_from_config"):
+        raise ValueError(f"{name}={path!r} is no workflow: name a class such as evorl.algorithms.ppo.PPOWorkflow.")
+    return chosen
+
+
+def inner_workflow(
+    config: Mapping[str, Any], name: str, shared: tuple[str, ...], not_its_own: tuple[str, ...]
+) -> Workflow:
+    """The workflow that a part of a config describes, of a workflow that holds others.
+
+    Args:
+        config: of the whole.
+        name: of the part, a mapping with a ``workflow`` key.
+        shared: settings of the whole that the part has too.
+        not_its_own: further settings that only the whole has.
+
+    Raises:
+        ValueError: the part has such a setting, or does not fit together, in words.
+    """
+    part = checked_mapping(config.get(name), name)
+    for setting in (*shared, *not_its_own):
+        if setting in part:
+            raise ValueError(f"{name}.{setting} is that of the whole run: give {setting} instead.")
+    return workflow_from_config({**part, **{key: config[key] for key in shared if key in config}}, f"{name}.workflow")
+
+
+def make_env(config: Mapping[str, Any] | str, num_envs: int, autoreset_mode: AutoresetMode) -> Any:
+    """The vector environment of a config."""
+    return create_env(config, parallel=num_envs, autoreset_mode=autoreset_mode)
+
+
+def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """The autoreset mode of training environments.
+
+    Raises:
+        ValueError: there is no such mode, or it is one whose idle steps nothing would leave out of the training.
+    """
+    if not isinstance(mode, AutoresetMode):
+        check_names([str(mode).upper()], AutoresetMode.__members__, "autoreset_mode")
+        mode = AutoresetMode[str(mode).upper()]
+    if mode in _NO_TRAINING:
+        raise ValueError(f"autoreset_mode={mode.value} is not for training: {_NO_TRAINING[mode]}. Use normal or fast.")
+    return mode
+
+
+def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """An environment's config without what changes its reward: evaluations report what the environment itself pays."""
+    if not isinstance(config, Mapping):
+        return config
+    return {key: value for key, value in config.items() if key not in REWARD_OPTIONS}
+
+
+def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:
+    """How many environments an evaluation steps side by side: one for each episode, up to a limit."""
+    rounds = math.ceil(num_episodes / at_most)
+    return math.ceil(num_episodes / rounds / multiple_of) * multiple_of

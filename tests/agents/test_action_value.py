@@ -1,0 +1,60 @@
+"""The agent that value-based algorithms share: what its network reads, how it explores, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.envs import create_env
+from evorl.ops.normalization import normalize, update_statistics
+from evorl.sample_batch import SampleBatch
+
+OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
+
+
+def _agent(env: str = "CartPole-v1", **settings: Any) -> tuple[ActionValueAgent, AgentState]:
+    vector_env = create_env(env, parallel=2)
+    agent = ActionValueAgent.from_config({"network": {"torso": [8]}, **settings}, vector_env)
+    return agent, agent.init(vector_env.obs_space, vector_env.action_space, jax.random.key(0))
+
+
+def test_it_exploits_the_greatest_value() -> None:
+    agent, state = _agent()
+    actions, _ = agent.evaluate_actions(state, SampleBatch(obs=OBS), jax.random.key(0))
+    np.testing.assert_array_equal(actions, agent.q_values(state, state.params, OBS).argmax(axis=-1))
+
+
+def test_it_explores_as_the_schedule_says() -> None:
+    agent, state = _agent(epsilon={"start": 0.8, "end": 0.2, "share": 0.5})
+    rows = SampleBatch(obs=jnp.broadcast_to(OBS[:1], (20_000, 4)))
+    greedy = int(agent.evaluate_actions(state, SampleBatch(obs=OBS[:1]), jax.random.key(0))[0][0])
+    for acting, epsilon in ((state, 0.8), (agent.at_progress(state, jnp.float32(0.25)), 0.5)):
+        actions, _ = agent.compute_actions(acting, rows, jax.random.key(5))
+        np.testing.assert_allclose((np.asarray(actions) != greedy).mean(), epsilon / 2, atol=0.015)
+
+
+def test_its_network_sees_normalised_observations() -> None:
+    agent, state = _agent(normalize_obs=True)
+    assert state.obs_preprocessor_state is not None
+    statistics = update_statistics(state.obs_preprocessor_state, 5.0 + 3.0 * OBS)
+    seen = agent.q_values(state.replace(obs_preprocessor_state=statistics), state.params, OBS)
+    plain = agent.q_values(state.replace(obs_preprocessor_state=None), state.params, normalize(statistics, OBS))
+    np.testing.assert_allclose(seen, plain, rtol=1e-5)
+
+
+def test_entries_of_actions() -> None:
+    values = jnp.arange(24.0).reshape(2, 3, 4)
+    actions = jnp.array([2, 0])
+    np.testing.assert_array_equal(values_of_actions(values, actions), [[8, 9, 10, 11], [12, 13, 14, 15]])
+    np.testing.assert_array_equal(values_of_actions(values[..., 0], actions), [8, 12])
+
+
+def test_continuous_actions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ActionValue acts in Discrete spaces.*In it act: A2C, CrossQ.*PPO.*TRPO"):
+        _agent("Pendulum-v1")

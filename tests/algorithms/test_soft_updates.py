@@ -1,0 +1,90 @@
+"""The order of updates that soft actor-critics share."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agents.target_network import update_part
+from evorl.types import PyTreeDict
+from tests.support.small_workflows import BATCH_RENORM, assert_close, assert_identical, small, transitions
+
+KEYS = jax.random.split(jax.random.key(0), 4)
+
+
+def test_each_part_sees_those_before_it() -> None:
+    """The policy learns from the new critics, the temperature from its entropy, the slow critics follow."""
+    workflow = small("sac", "Pendulum-v1", tau=0.25)
+    state, batch = workflow.init(0), transitions(workflow.env, 4)
+    first, progress = state.agent_state, jnp.float32(0.0)
+    last, _, losses = workflow.learn_from(first, state.opt_state, batch, KEYS, progress)
+    critic_keys, actor_keys = (jax.vmap(jax.random.split)(KEYS)[:, i] for i in range(2))
+    agent = workflow.agent
+
+    part = ("critic", agent.critic_loss, workflow.critic_optimizer)
+    critic, _, critic_losses = update_part(part, first, state.opt_state, first, batch, critic_keys, progress=progress)
+    _, actor_losses = agent.actor_loss(first.params.policy, critic, batch, actor_keys)
+    assert_close(last.params.critic, critic.params.critic, 1e-6)
+    np.testing.assert_allclose(losses.actor_loss, actor_losses.actor_loss, rtol=1e-5)
+    assert not np.allclose(losses.actor_loss, agent.actor_loss(first.params.policy, first, batch, actor_keys)[0])
+    np.testing.assert_allclose(losses.td_errors, critic_losses.td_errors.mean(axis=0), rtol=1e-5)
+    rate = workflow.temperature_optimizer.learning_rate  # the first step of adam
+    expected = first.params.log_temperature - rate * np.sign(actor_losses.entropy - agent.target_entropy)
+    np.testing.assert_allclose(last.params.log_temperature, expected, rtol=1e-4)
+    followed = jax.tree.map(lambda t, c: 0.75 * t + 0.25 * c, first.params.target_critic, last.params.critic)
+    assert_close(last.params.target_critic, followed, 1e-6)
+
+
+def test_the_temperature_may_stay() -> None:
+    workflow = small("sac", agent={"network": {"torso": [8]}, "adaptive_temperature": False, "temperature": 0.2})
+    state = workflow.init(0)
+    for _ in range(3):
+        _, state = workflow.step(state)
+    np.testing.assert_allclose(state.agent_state.params.log_temperature, np.log(0.2), rtol=1e-6)
+
+
+def test_a_part_is_updated_alone() -> None:
+    workflow = small("sac")
+    state = workflow.init(0)
+
+    def loss(params: jax.Array, factor: float) -> tuple[jax.Array, PyTreeDict]:
+        return factor * params, PyTreeDict(seen=params)
+
+    part = ("log_temperature", loss, workflow.temperature_optimizer)
+    agent_state, opt_state, losses = update_part(
+        part, state.agent_state, state.opt_state, 2.0, progress=jnp.float32(0.0)
+    )
+    assert float(losses.seen) == float(state.agent_state.params.log_temperature)
+    assert float(agent_state.params.log_temperature) < float(losses.seen)
+    for name in ("critic", "policy", "target_critic"):
+        assert_identical(agent_state.params[name], state.agent_state.params[name])
+    for name in ("critic", "policy"):
+        assert_identical(opt_state[name], state.opt_state[name])
+
+
+@pytest.mark.parametrize("algorithm", ["crossq", "discor", "sac", "tqc"])
+def test_every_option_of_replay_works_for_all(algorithm: str) -> None:
+    """Three steps in a transition, prioritized draws, three updates in two iterations, any number of critics."""
+    options = {"n_step": 3, "prioritized": True, "updates_per_iteration": 1.5, "learning_starts": 0}
+    agent = {
+        "network": BATCH_RENORM if algorithm == "crossq" else {"torso": [8]},
+        "num_critics": 3,
+        "normalize_obs": True,
+    }
+    workflow = small(algorithm, "Pendulum-v1", agent=agent, **options)
+    state = first = workflow.init(0)
+    for _ in range(2):
+        metrics, state = workflow.step(state)
+        assert set(metrics) == {*workflow.loss_names, "episodes"}
+        assert all(np.isfinite(metrics[name]) for name in workflow.loss_names)
+    counts = {int(x) for x in jax.tree.leaves(state.opt_state) if np.issubdtype(x.dtype, np.integer)}
+    assert counts == ({1, 3} if algorithm == "crossq" else {3})  # its policy waits
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), first.agent_state.params, state.agent_state.params)
+    assert all(any(jax.tree.leaves(moved[name])) for name in moved)
+    assert (
+        agent["num_critics"]
+        == workflow.agent.values(state.agent_state, state.agent_state.params, jnp.ones((1, 3))).shape[0]
+    )
+    assert float(state.replay_state.greatest) != 1.0

@@ -1,0 +1,44 @@
+"""The learning curve of a training, and its overrides."""
+
+from __future__ import annotations
+
+from benchmarks.learning.task import LearningTask
+from benchmarks.learning.training import ScoreCurve, overrides_of
+
+
+def test_curve_keeps_evaluations_with_their_spread():
+    times = iter([10.0, 12.0, 15.0])
+    curve = ScoreCurve(clock=lambda: next(times))
+    curve.write({"timesteps": 1, "train/loss": 0.0})
+    curve.write({"timesteps": 2, "eval/episode_return": 7.0, "eval/episode_return_std": 0.5})
+    over_seeds = {"eval/episode_return_seed_0": 7.0, "eval/episode_return_seed_1": 9.0}
+    curve.write(
+        {
+            "timesteps": 3,
+            "eval/episode_return": 8.0,
+            "eval/episode_return_std": 0.5,
+            "eval/episode_return_std_over_seeds": 1.0,
+            **over_seeds,
+        }
+    )
+    assert curve.points == [
+        {"timesteps": 2, "seconds": 2.0, "mean": 7.0, "spread": 0.5},
+        {"timesteps": 3, "seconds": 5.0, "mean": 8.0, "spread": 1.0, "by_seed": [7.0, 9.0]},
+    ]
+
+
+def test_another_score_is_kept_and_judged_by_its_name():
+    task = LearningTask("archive", "", (), threshold=50.0, within_timesteps=400, score="train/qd_score")
+    assert task.limit == "qd_score >= 50 within 400 steps"
+    times = iter([10.0, 12.0])
+    curve = ScoreCurve(task.score, clock=lambda: next(times))
+    curve.write({"timesteps": 2, "eval/episode_return": 7.0, "eval/episode_return_std": 0.5})
+    curve.write({"timesteps": 3, "train/qd_score": 60.0})
+    assert curve.points == [{"timesteps": 3, "seconds": 2.0, "mean": 60.0, "spread": None}]
+    assert task.judge(curve.points).met
+
+
+def test_number_of_seeds_and_steps_are_overrides():
+    task = LearningTask("t", "", ("agent=ppo", "total_timesteps=10"), threshold=1.0)
+    assert overrides_of(task, 5) == ["agent=ppo", "total_timesteps=10", "num_seeds=5", "eval_episodes=20"]
+    assert overrides_of(task, 1, 20) == ["agent=ppo", "num_seeds=1", "eval_episodes=20", "total_timesteps=20"]

@@ -1,0 +1,53 @@
+"""Hydra reads the config tree through a source that completes it: in one place, for everything that composes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf
+
+from evorl.cli.composition import compose_config, config_folder
+from evorl.ec.optimizers import OpenES
+
+
+def test_a_file_that_names_a_class_has_all_its_settings() -> None:
+    config = compose_config(["agent=ppo", "env=cartpole"])
+    assert config.gae_lambda == 0.95
+    assert "updates_per_iteration" not in config
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_name_stands_for_a_mapping_that_has_it(name: str) -> None:
+    short, long = (compose_config(["agent=ppo", f"{key}={name}"]) for key in ("optimizer", "optimizer.name"))
+    assert short == long
+    assert short.optimizer.name == name
+
+
+def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:
+    config = compose_config(["agent=erl/cemrl", "learner=sac", "learner.tau=0.1", "env=pendulum"])
+    assert config.learner.workflow.endswith("SACWorkflow")
+    assert config.learner.tau == 0.1
+    assert "total_timesteps" not in config.learner  # that of the run counts
+    with pytest.raises(ConfigCompositionException, match="learner/sacc"):
+        compose_config(["agent=erl/cemrl", "learner=sacc"])
+
+
+def test_an_optimizer_has_the_settings_of_the_search_that_it_names() -> None:
+    config = compose_config(["agent=ec/openes", "env=cartpole"])
+    assert config.optimizer.mirror_sampling is OpenES(pop_size=2).mirror_sampling
+
+
+def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
+    """Beside the shipped tree, as by ``--config-dir``."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/mine.yaml").write_text(
+        "# @package _global_\nworkflow: evorl.algorithms.ppo.PPOWorkflow\nnum_epochs: 7\n", encoding="utf-8"
+    )
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        overrides = [f"hydra.searchpath=[file://{tmp_path}]", "agent=mine", "env=cartpole"]
+        config = OmegaConf.to_container(compose("config", [*overrides, "gae_lambda=0.5"]))
+    assert (config["num_epochs"], config["gae_lambda"]) == (7, 0.5)
+    assert config["agent"]["clip_epsilon"] == 0.2

@@ -1,0 +1,125 @@
+"""Errors of the command line are one sentence, with the nearest name that exists."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from evorl.cli.composition import compose_config
+from evorl.cli.errors import TRACEBACK_VARIABLE, errors_in_words, print_any_character
+from evorl.cli.main import config_folder
+
+
+@pytest.fixture(autouse=True)
+def without_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TRACEBACK_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small config tree."""
+    files = {
+        "config.yaml": "defaults: [_self_, {agent: ppo}, {env: cartpole}]\nseed: 0\n",
+        "agent/ppo.yaml": "# @package _global_\nagent:\n  network:\n    torso: [64]\nnum_envs: 8\n",
+        "env/cartpole.yaml": "# @package _global_\nenv:\n  name: CartPole-v1\n",
+        "env/brax/hopper.yaml": "# @package _global_\nenv:\n  name: hopper\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as exit_info, errors_in_words(folder):
+        raise error
+    assert exit_info.value.code == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("env=cartpol", "There is no env 'cartpol'. Did you mean 'cartpole'?"),
+        ("env=brax/Hoper", "There is no env 'brax/Hoper'. Did you mean 'brax/hopper'?"),
+        ("agent=zzz", "There is no agent 'zzz'. There are: ppo."),
+        (
+            "num_env=4",
+            "There is no config key 'num_env'. Did you mean 'num_envs'?",
+        ),
+        ("env.nam=x", "There is no config key 'env.nam'. Did you mean 'env.name'?"),
+        (
+            "torso=[3]",
+            "There is no config key 'torso'. Did you mean 'agent.network.torso'?",
+        ),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest_one(
+    override: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), errors_in_words(folder):
+        compose("config", overrides=[override])
+    assert capsys.readouterr().err.startswith(f"Error: {expected}")
+
+
+def test_what_cannot_be_read_is_said_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with initialize_config_dir(str(folder), version_base="1.3"), pytest.raises(SystemExit), errors_in_words(folder):
+        compose("config", overrides=["seed=["])
+    printed = capsys.readouterr().err
+    assert printed.startswith("Error: ")
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("too few"), FloatingPointError("too few"), FileNotFoundError("too few")])
+def test_expected_errors_are_printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _printed(error, folder, capsys) == "Error: too few\n"
+
+
+def test_memory_that_ran_out_is_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore\nlines")
+    printed = _printed(error, folder, capsys)
+    assert printed.startswith("Error: The memory of the machine is not enough (RESOURCE_EXHAUSTED: Out of memory alloc")
+    assert printed.count("\n") == 1
+    with pytest.raises(RuntimeError, match="INTERNAL"), errors_in_words(folder):
+        raise RuntimeError("INTERNAL: a fault")
+
+
+def test_every_character_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    print_any_character()
+    for stream in streams:
+        print("3 \N{PLUS-MINUS SIGN} 1", file=stream, flush=True)
+        assert stream.buffer.getvalue() == b"3 \\xb1 1\n"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_fault_of_ours_is_raised_as_it_is(folder: Path) -> None:
+    with pytest.raises(TypeError, match="a fault"), errors_in_words(folder):
+        raise TypeError("a fault")
+
+
+def test_the_traceback_is_there_for_those_who_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TRACEBACK_VARIABLE, "1")
+    with pytest.raises(ValueError, match="too few"), errors_in_words(folder):
+        raise ValueError("too few")
+
+
+def test_a_name_is_of_the_agent_that_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for overrides, expected in (
+        (["agent=sac", "gae_lambda=0.9"], "There is no config key 'gae_lambda'. There are: "),
+        (["agent=ppo", "gae_lamda=0.9"], "There is no config key 'gae_lamda'. Did you mean 'gae_lambda'?\n"),
+        (["agent=sac", "optimizer=sgd"], "There is no config key 'optimizer'. Did you mean 'actor_optimizer'?\n"),
+        (["agent=meta/pbt", "inner=sca"], "There is no agent 'sca'. Did you mean 'sac'?\n"),
+    ):
+        monkeypatch.setattr("sys.argv", ["evorl", *overrides])
+        with pytest.raises(SystemExit), errors_in_words(config_folder()):
+            compose_config(overrides)
+        assert capsys.readouterr().err.startswith(f"Error: {expected}")

@@ -1,0 +1,261 @@
+"""The command line in this process: train, stop, resume, evaluate, and what it says on the way."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from evorl.cli import main as cli
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.storage import read_about
+from evorl.workflows.workflow import Workflow
+
+SMALL = [
+    "env=cartpole",
+    "env.max_episode_steps=10",
+    "num_envs=8",
+    "rollout_length=8",
+    "num_epochs=2",
+    "num_minibatches=2",
+    "agent.network.torso=[8]",
+    "total_timesteps=128",
+    "eval_interval=64",
+    "eval_episodes=4",
+    "devices=1",
+    "env_chunk=null",
+    "compilation_cache=false",
+    "recorders.tensorboard=false",
+    "recorders.progress=false",
+]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command in this process: what it printed, and its error if it failed."""
+
+    def run(command, *arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
+        try:
+            command()
+        except SystemExit as end:
+            if end.code != 1:
+                raise
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run, below ``<root>/ppo-cartpole/``."""
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={root}"])
+        cli.train()
+    return RunFolder.latest(root)
+
+
+def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
+    out, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    assert out.startswith(f"Results are in {folder.path} (")
+    assert err == ""
+    assert folder.path.parent.name == "ppo-cartpole"
+
+
+def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
+    run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    before = folder.config.read_bytes()
+    run(cli.train, f"resume={folder.path}", "total_timesteps=192", "gae_lambda=0.9")
+    assert folder.load_config().total_timesteps == 192
+    assert (folder.path / "config.1.yaml").read_bytes() == before
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
+    run(cli.train, f"resume={folder.path}")  # finished: nothing more to do, and nothing new to store
+    assert folder.load_config().gae_lambda == 0.9
+    assert not (folder.path / "config.2.yaml").exists()
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 3
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(run, trained: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "copy")
+    shutil.copytree(trained.path, folder.path)
+    (newest,) = folder.checkpoints.glob("2/structure.json")
+    newest.write_text(newest.read_text() + " ")
+    folder.metrics_csv.write_text(folder.metrics_csv.read_text().partition("\n")[0] + "\n")
+    out, err = run(cli.train, f"resume={folder.path}", "recorders.progress=true")
+    assert err == ""
+    said = [
+        "checkpoints/2 is damaged: structure.json is not as it was written.",
+        "The checkpoint of iteration 1 is used instead.",
+        "metrics.csv has 0 bytes, and had ",
+        f"Resuming {folder.path} at 64 steps.",
+    ]
+    log = folder.log.read_text()
+    assert all(sentence in out and sentence in log for sentence in said)
+    before, after = (RunCheckpointer(of.checkpoints) for of in (trained, folder))
+    assert before.steps == after.steps
+    assert read_about(before.folder / "2")["progress"] == read_about(after.folder / "2")["progress"]
+
+
+def test_a_seed_replaces_the_evaluation_stream(run, trained: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    evaluate = Workflow.evaluate
+    monkeypatch.setattr(Workflow, "evaluate", lambda self, state: states.append(state) or evaluate(self, state))
+    own, other, again = (run(cli.evaluate, f"run={trained.path}", *seed)[0] for seed in ([], ["seed=7"], ["seed=7"]))
+    assert own.startswith(f"{trained.path}\ncheckpoint of 128 steps, 4 episodes:\n  episode_length ")
+    assert other == again
+    assert sorted(states[0]) == ["agent_state", "eval_key", "iterations"]  # nothing else is read
+    assert states[1].eval_key == jax.random.key(7)
+    assert states[0].eval_key != states[1].eval_key
+
+
+POPULATION = [
+    "agent=meta/pbt",
+    "inner=a2c",
+    "num_members=2",
+    "generation_interval=64",
+    *[
+        ("inner." if setting.startswith(("num_envs", "rollout", "agent")) else "") + setting
+        for setting in SMALL
+        if not setting.startswith(("num_epochs", "num_minibatches", "total", "eval_interval"))
+    ],
+    "total_timesteps=512",
+    "eval_interval=256",
+]
+
+
+def test_a_population_of_another_agent(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``inner`` chooses a config; what the end of the run has to show is in its folder; members evaluate alone."""
+    out, err = run(cli.train, *POPULATION, f"runs_folder={tmp_path}")
+    assert err == ""
+    folder = RunFolder.latest(tmp_path)
+    assert folder.path.parent.name == "meta-pbt-cartpole"
+    assert folder.load_config().inner.workflow.endswith("A2CWorkflow")
+    assert {"schedule.csv", "schedule.png"} <= {path.name for path in folder.path.iterdir()}
+    states = []
+    evaluate = Workflow.evaluate
+    monkeypatch.setattr(Workflow, "evaluate", lambda self, state: states.append(state) or evaluate(self, state))
+    out, err = run(cli.evaluate, f"run={folder.path}", "seed=7")
+    assert (err, f"{folder.path}\ncheckpoint of " in out) == ("", True)
+    assert sorted(states[0].members) == ["agent_state", "eval_key"]  # no environments, no optimizers
+    assert states[0].eval_key == jax.random.key(7)
+    out, err = run(cli.train, f"resume={folder.path}", "inner=ppo")
+    assert "inner is taken from the run folder: leave inner=... out." in err
+    run(cli.train, f"resume={folder.path}", "total_timesteps=768", "inner.agent.value_coefficient=0.4")
+    assert RunCheckpointer(folder.checkpoints).steps[-1] == 6
+    assert folder.load_config().inner.agent.value_coefficient == 0.4
+    assert "There is no agent 'sca'. Did you mean" in run(cli.train, "agent=meta/pbt", "inner=sca")[1]
+
+
+def test_a_run_that_was_never_scored_is_evaluated_by_its_latest_checkpoint(run, tmp_path: Path) -> None:
+    run(cli.train, *SMALL, f"runs_folder={tmp_path}", "eval_interval=0")
+    out, err = run(cli.evaluate, "run=latest", f"runs_folder={tmp_path}")
+    assert "checkpoint of 128 steps (the latest: none has an evaluation score), 4 episodes:" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rolout_length=3"], "there is no setting of the run 'rolout_length'. Did you mean 'rollout_length'?"),
+        (["agent=sac"], "agent is taken from the run folder: leave agent=... out."),
+        (["num_epochs=x"], "num_epochs must be a positive whole number, got 'x'."),
+        (["agent.network.torso=[4]"], "is of another structure than this run"),
+    ],
+)
+def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, arguments: list[str], said: str) -> None:
+    before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
+    out, err = run(cli.train, f"resume={trained.path}", *arguments)
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("Error: ")
+    assert said in err
+    assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
+
+
+def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
+    quiet = [argument for argument in SMALL if "progress" not in argument]
+    arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
+    out, err = run(cli.train, *arguments, "optimizer.learning_rate=1e30")
+    (folder,) = (tmp_path / "ppo-cartpole").iterdir()
+    assert "became" not in out
+    assert err.count("became") == 1
+    assert err.endswith(f"What was recorded is in {folder}.\n")
+    assert (folder / "run.log").read_text().count("became") == 1
+    run(cli.train, *arguments)
+    folder = RunFolder.latest(tmp_path)
+    out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
+    assert f"resume={folder.path}, with such a setting." in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["env=brax/hoper"], "There is no env 'brax/hoper'. Did you mean 'brax/hopper'?"),
+        (["agent=poo"], "There is no agent 'poo'."),
+        (["agnet=ppo"], "There is no config key 'agnet'. Did you mean 'agent'?"),
+        (["evn=hopper"], "There is no config key 'evn'. Did you mean 'env'?"),
+        (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1, got -1."),
+        (["checkpoints_kept=0"], "checkpoints_kept must be a positive whole number, got 0."),
+        (["recorders.progress=3"], "recorders.progress must be true or false, got 3."),
+        (["recorders.wandb=yes"], "recorders.wandb must be true, false or a mapping"),
+        (["recorders.wandb={projct: x}"], "here is no key of recorders.wandb 'projct'. Did you mean 'project'?"),
+        (["autoreset_mode=envpool"], "autoreset_mode=envpool is not for training"),
+        (["workflow=os.path"], "workflow='os.path' is no workflow: name a class such as"),
+        (["env.max_episode_steps=abc"], "max_episode_steps must be a "),
+        (["+env.gravity=abc"], "gravity must be a number, got 'abc'."),
+        (["recorders=null"], "recorders must be a mapping such as {progress: true, wandb: false}, got None."),
+        (["+recorders.csv=true"], "there is no key of recorders 'csv'"),
+        (["runs_folder=null"], "runs_folder must be the name of a folder, got null."),
+        (["resume=[a]"], "resume must be the folder of a run, or latest; got ['a']."),
+        (["resume=3"], "There is no folder 3."),
+        (["deterministic=3"], "deterministic must be true or false, got 3."),
+        (["experiment=ppo/nope"], "There is no experiment 'ppo/nope'. Did you mean 'ppo/"),
+        (["~total_timesteps"], "~total_timesteps: a setting cannot be taken away. Give it a value"),
+        (["total_timesteps=1e18"], "total_timesteps must be a number in (0, 9007199254740992], got 1e+18."),
+        (["devices=100000"], "devices=100000 is too many: this machine has"),
+        (["num_seeds=1e10"], "num_seeds must be at most 2^31 - 1 = 2,147,483,647, got 10000000000.0."),
+        (["num_seeds=1e9"], "num_seeds=1,000,000,000 is too large. The largest that may fit is "),
+        (["run=x"], "Which"),
+        (["run=3"], "There is no folder 3."),
+    ],
+)
+def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
+    if arguments[0].startswith("run="):
+        _, err = run(cli.evaluate, *(arguments if said != "Which" else []))
+    else:
+        folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
+        _, err = run(cli.train, *SMALL, *folder, *arguments)
+    assert err.startswith("Error: ")
+    assert said in err
+    assert err.count("\n") == 1
+    if not arguments[0].startswith("num_seeds=1e9"):  # that is known once the state's shapes are
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_overrides_stand_on_both_sides_of_a_flag(run, tmp_path: Path) -> None:
+    out, err = run(cli.train, "env=pendulum", "--cfg", "job", "seed=3")
+    assert err == ""
+    assert "seed: 3  # of everything random in the run\n" in out
+    assert "Pendulum" in out
+
+
+def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(config: object) -> None:
+        raise RuntimeError(
+            "Unable to initialize backend 'nope': Backend 'nope' is not in the list of known backends: ['cpu', 'tpu']. "
+            "(set JAX_PLATFORMS='' to automatically choose an available backend)"
+        )
+
+    monkeypatch.setattr(cli, "build_workflow", build)
+    _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    assert err == (
+        "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "
+        "backends: ['cpu', 'tpu']. Leave it unset, or choose another.\n"
+    )

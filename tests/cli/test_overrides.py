@@ -1,0 +1,98 @@
+"""Settings of a run: options of a stored run pass Hydra, and Weights & Biases takes a flag or a mapping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.cli.overrides import apply_overrides, check_run_settings, names_a_run, run_settings, wandb_settings
+
+
+def _config(**changes: Any) -> Any:
+    recorders = {"progress": True, "tensorboard": True, "wandb": changes.pop("wandb", False)}
+    return OmegaConf.create(
+        {"seed": 0, "checkpoints_kept": 3, "compilation_cache": True, "recorders": recorders, **changes}
+    )
+
+
+STORED = {
+    "total_timesteps": 1,
+    "optimizer": {"name": "adam", "learning_rate": 0.1},
+    "learner": {"actor_optimizer": {"name": "adam"}},
+    "env": {"name": "a"},
+}
+
+
+def test_a_stored_run_is_changed() -> None:
+    settings = OmegaConf.create(STORED)
+    arguments = ["resume=x", "total_timesteps=2e3", "optimizer=sgd", "learner.actor_optimizer=radam", "+env.size=3"]
+    given = apply_overrides(settings, arguments, allowed=None)
+    assert given == {"total_timesteps", "optimizer.name", "learner.actor_optimizer.name", "env.size"}
+    assert settings == {
+        "total_timesteps": 2000.0,
+        "optimizer": {"name": "sgd", "learning_rate": 0.1},
+        "learner": {"actor_optimizer": {"name": "radam"}},
+        "env": {"name": "a", "size": 3},
+    }
+    apply_overrides(settings, ["optimizer={name: ars}"], allowed=None)
+    assert settings.optimizer == {"name": "ars"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("agent=sac", "agent is taken from the run folder"),
+        ("inner=sac", "inner is taken from the run folder"),
+        ("optimiser=sgd", "there is no setting of the run 'optimiser'. Did you mean 'optimizer'"),
+        ("~total_timesteps", "there is no setting of the run"),
+    ],
+)
+def test_what_a_stored_run_has_not_is_refused(argument: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        apply_overrides(OmegaConf.create(STORED), [argument], allowed=None)
+
+
+def test_which_run_is_meant() -> None:
+    usual = OmegaConf.create({"resume": None, "run": None, "runs_folder": "runs", "trust": False, "seed": 0})
+    assert names_a_run(["tau=1", "resume=latest"], "resume")
+    assert not names_a_run(["resume=null", "run=x"], "resume")
+    settings = run_settings(["run=x", "env=hopper", "seed=3"], usual)
+    assert settings == {"resume": None, "run": "x", "runs_folder": "runs", "trust": False}
+    with pytest.raises(ValueError, match="-m does not go with a run folder"):
+        run_settings(["-m", "run=x"], usual)
+
+
+def test_wandb_is_a_flag_or_a_mapping() -> None:
+    assert wandb_settings(_config(wandb=False)) is None
+    assert wandb_settings(_config(wandb=None)) is None
+    on = wandb_settings(_config(wandb=True))
+    assert on is not None
+    assert list(on) == ["config"]
+    assert on["config"]["seed"] == 0
+    named = wandb_settings(_config(wandb={"project": "p", "mode": "online"}))
+    assert named is not None
+    assert (named["project"], named["mode"]) == ("p", "online")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": 2**32}, "seed must be a whole number"),
+        ({"checkpoints_kept": 0}, "checkpoints_kept must be a positive whole number"),
+        ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
+        ({"wandb": "online"}, "recorders.wandb must be true, false or a mapping"),
+        ({"wandb": {"mod": "online"}}, "here is no key of recorders.wandb 'mod'. Did you mean 'mode'"),
+    ],
+)
+def test_nonsense_is_refused(changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_run_settings(_config(**changes))
+
+
+def test_whole_floats_pass() -> None:
+    config = _config(checkpoints_kept=2.0)
+    check_run_settings(config)
+    assert config.checkpoints_kept == 2

@@ -1,0 +1,171 @@
+"""JAX is set up as asked for, and what the user has set in the environment stays."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from evorl.cli.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime, release_programs
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+
+
+def _settings() -> tuple[str | None, float]:
+    return jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+
+
+@pytest.fixture(autouse=True)
+def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A user who has set nothing; afterwards the settings of the tests are back."""
+    jax.devices()  # from here on the number of devices is settled
+    before = _settings()
+    for name in (FOLDER, SECONDS):
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))  # put back afterwards
+    jax.config.update(FOLDER, None)
+    jax.config.update(SECONDS, 1.0)
+    yield
+    jax.config.update(FOLDER, before[0])
+    jax.config.update(SECONDS, before[1])
+
+
+def test_programs_are_kept_in_the_cache_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_runtime()
+    assert _settings() == (str(tmp_path / "cache" / "evorl" / "compiled"), 0.1)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "evorl" / "compiled"
+
+
+def test_a_folder_of_ones_own_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    prepare_runtime(compilation_cache="~/programs")
+    assert _settings() == (str(tmp_path / "programs"), 0.1)
+
+
+def test_without_a_cache_jax_stays_as_it_is() -> None:
+    prepare_runtime(compilation_cache=False)
+    assert _settings() == (None, 1.0)
+
+
+def test_a_folder_that_cannot_be_made_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for _ in range(2):
+        prepare_runtime(compilation_cache=str(tmp_path / "file" / "programs"))
+    assert _settings() == (None, 1.0)
+    err = capsys.readouterr().err
+    assert err.startswith("Warning: compiled programs are not kept, so the next start compiles again. Cannot write to ")
+    assert str(tmp_path / "file") in err
+    assert err.count("\n") == 1
+
+
+def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
+    prepare_runtime(compilation_cache=str(tmp_path / "programs"))
+    assert (tmp_path / "programs").stat().st_mode & 0o077 == 0
+
+
+def test_a_gpu_computes_the_same_bits_again_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag, setting = "--xla_gpu_deterministic_ops=true", "jax_default_matmul_precision"
+    before = jax.config.jax_default_matmul_precision
+    try:
+        prepare_runtime(compilation_cache=False)
+        assert flag not in os.environ["XLA_FLAGS"].split()
+        prepare_runtime(compilation_cache=False, deterministic=True)
+        assert flag in os.environ["XLA_FLAGS"].split()
+        assert jax.config.jax_default_matmul_precision == before  # a CPU's products are of full precision anyway
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        prepare_runtime(compilation_cache=False, deterministic=True)
+        assert jax.config.jax_default_matmul_precision == "highest"
+    finally:
+        jax.config.update(setting, before)
+
+
+def test_more_devices_than_a_cpu_is_divided_into_are_refused() -> None:
+    most = max(CORES, 64)
+    with pytest.raises(
+        ValueError, match=rf"devices={most + 1} is too many: .* {CORES} cores, .* at most {most} devices"
+    ):
+        prepare_runtime(devices=most + 1, compilation_cache=False)
+
+
+def test_what_the_environment_says_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jax.config.update(FOLDER, "theirs")  # as JAX does when it reads the environment at its import
+    monkeypatch.setenv(FOLDER.upper(), "theirs")
+    monkeypatch.setenv(SECONDS.upper(), "1.0")
+    prepare_runtime()
+    assert _settings() == ("theirs", 1.0)
+    prepare_runtime(compilation_cache=str(tmp_path))  # said for this run: nearer than the environment
+    assert _settings() == (str(tmp_path), 1.0)
+
+
+def test_devices_stay_as_they_are_once_the_backend_runs() -> None:
+    before = len(jax.devices())
+    prepare_runtime(devices=before + 1, compilation_cache=False)
+    assert len(jax.devices()) == before
+
+
+def test_garbage_is_looked_for_seldom() -> None:
+    def num_collections() -> int:
+        return sum(generation["collections"] for generation in gc.get_stats())
+
+    before = gc.get_threshold()
+    try:
+        collect_garbage_seldom()
+        gc.collect()
+        started = num_collections()
+        kept = [[] for _ in range(50_000)]
+        assert num_collections() == started
+        kept += [[] for _ in range(100_000)]
+        assert num_collections() > started
+    finally:
+        gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(3, 3), ("auto", CORES)])
+def test_a_fresh_process_gets_its_devices_and_knows_every_flag(devices: int | str, expected: int) -> None:
+    code = (  # XLA ends a process that is given a flag it does not know
+        f"from evorl.cli.runtime import prepare_runtime; prepare_runtime({devices!r}, False, True, True); "
+        "import jax; print(len(jax.devices()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == expected
+
+
+def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_collective_call_warn_stuck_timeout_seconds=7")
+    _set_xla_flags(long_programs=False)
+    _set_xla_flags(long_programs=True)
+    _set_xla_flags(long_programs=True)
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags[0] == "--xla_cpu_collective_call_warn_stuck_timeout_seconds=7"
+    assert [flag for flag in flags if "terminate" in flag] == [
+        "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
+    ]
+    assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts memory maps as Linux does")
+def test_programs_are_forgotten_before_there_are_too_many() -> None:
+    traces = []
+
+    @jax.jit
+    def program(x: jax.Array) -> jax.Array:
+        traces.append(x)
+        return x + 1
+
+    program(1.0)
+    assert not release_programs(share=1.0)
+    program(1.0)
+    assert len(traces) == 1
+    assert release_programs(share=0.0)
+    program(1.0)
+    assert len(traces) == 2

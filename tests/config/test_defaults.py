@@ -1,0 +1,58 @@
+"""Mappings are completed by the fields of the class that they describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.config.defaults import completed, completed_node, merged, plain_value
+from evorl.config.nodes import node_from_config
+from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.optimizers import OpenES
+from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
+from evorl.types import PyTreeNode
+
+
+class Searcher(PyTreeNode):
+    """Two optimizers, one with values of its own."""
+
+    size: int
+    sizes: tuple[int, ...] = (2, 3)
+    rate: float | Schedule = 0.5
+    fast: Optimizer = Optimizer()
+    slow: Optimizer = Optimizer("sgd", learning_rate=0.1)
+
+
+def test_what_is_silent_has_the_values_of_the_class() -> None:
+    complete = completed(Searcher, {"slow": {"max_grad_norm": 1.0}, "unknown": 7})
+    assert "size" not in complete  # it has no default
+    assert (complete["sizes"], complete["rate"], complete["unknown"]) == ([2, 3], 0.5, 7)
+    assert complete["fast"] == plain_value(Optimizer())
+    assert complete["slow"] == plain_value(Optimizer("sgd", learning_rate=0.1)) | {"max_grad_norm": 1.0}
+
+
+@pytest.mark.parametrize("config", [{"size": 4}, {"size": 4, "fast": {"learning_rate": {"start": 1.0, "end": 0.0}}}])
+def test_completed_twice_is_completed_once_and_builds_the_same_node(config: dict[str, Any]) -> None:
+    complete = completed(Searcher, config)
+    assert completed(Searcher, complete) == complete
+    assert repr(node_from_config(Searcher, complete, "")) == repr(node_from_config(Searcher, config, ""))
+
+
+def test_a_part_of_another_kind_has_the_values_of_its_own_class() -> None:
+    usual = OpenES(pop_size=8, mirror_sampling=False)
+    same = completed_node(EvoOptimizer, {"name": "openes", "pop_size": 6}, usual, "optimizer")
+    assert (same["name"], same["pop_size"], same["mirror_sampling"]) == ("openes", 6, False)
+    other = completed_node(EvoOptimizer, {"name": "cmaes", "pop_size": 6}, usual, "optimizer")
+    assert other["name"] == "cmaes"
+    assert "mirror_sampling" not in other
+    with pytest.raises(ValueError, match=r"optimizer.*'cmaess'. Did you mean 'cmaes'"):
+        completed_node(EvoOptimizer, {"name": "cmaess"}, usual, "optimizer")
+
+
+def test_one_mapping_over_another() -> None:
+    below = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert merged(below, {"a": {"b": 5}, "d": {"e": 6}}) == {"a": {"b": 5, "c": 2}, "d": {"e": 6}}
+    assert merged(below, {"a": None}) == {"a": None, "d": 3}
+    assert below == {"a": {"b": 1, "c": 2}, "d": 3}

@@ -1,0 +1,63 @@
+"""Nodes from mappings: a setting that may follow a schedule is a number or a mapping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+
+from evorl.algorithms.ppo import PPOAgent
+from evorl.config.nodes import fields_from_config, node_from_config
+from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import Schedule
+
+
+def rate_of(value: Any) -> Any:
+    return node_from_config(Optimizer, {"learning_rate": value}, "optimizer").learning_rate
+
+
+def test_a_schedule_is_a_number_or_a_mapping() -> None:
+    assert rate_of(1) == 1.0
+    assert isinstance(rate_of(1), float)
+    rate = rate_of({"start": 2, "end": 0, "share": 0.5, "kind": "exponential"})
+    assert (rate.start, rate.end, rate.share, rate.kind) == (2.0, 0.0, 0.5, "exponential")
+    schedule = Schedule(1.0, 0.0)
+    assert rate_of(schedule) is schedule
+
+
+def test_an_optimizer_has_options() -> None:
+    config = {"name": "sgd", "options": {"momentum": 1, "nesterov": True}}
+    assert jax.tree.leaves(node_from_config(Optimizer, config, "optimizer").options) == [1.0]
+    assert node_from_config(Optimizer, {"options": None}, "optimizer").options == {}
+    with pytest.raises(ValueError, match="Did you mean 'lion'"):
+        node_from_config(Optimizer, {"name": "lyon"}, "optimizer")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (-1, "optimizer.learning_rate must be a number of at least 0, got -1"),
+        (None, "optimizer.learning_rate must be a number of at least 0, got null"),
+        ("fast", "optimizer.learning_rate must be a number of at least 0, got 'fast'"),
+        ({"start": -1, "end": 0}, "optimizer.learning_rate.start must be a number of at least 0, got -1"),
+        ({"start": 1, "end": -0.5}, "optimizer.learning_rate.end must be a number of at least 0, got -0.5"),
+        ({"start": 1}, "optimizer.learning_rate.end is missing"),
+        ({"start": 1, "ende": 0}, "here is no key of optimizer.learning_rate 'ende'. Did you mean 'end'"),
+        ({"start": 1, "end": 0, "share": 2}, r"optimizer.learning_rate.share must be a number in \(0, 1\], got 2"),
+        ({"start": 1, "end": 0, "kind": "liner"}, "optimizer.learning_rate.kind is one of .* Did you mean 'linear'"),
+    ],
+)
+def test_what_is_neither_is_refused_in_words(value: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        rate_of(value)
+
+
+def test_a_schedule_may_end_at_the_bound_that_its_setting_stays_above() -> None:
+    config = {"clip_epsilon": {"start": 0.2, "end": 0}}
+    assert fields_from_config(PPOAgent, config, "agent")["clip_epsilon"].end == 0.0
+    for value, name in ((0, "clip_epsilon"), ({"start": 0, "end": 0}, "clip_epsilon.start")):
+        with pytest.raises(ValueError, match=rf"agent.{name} must be a number above 0, got 0"):
+            fields_from_config(PPOAgent, {"clip_epsilon": value}, "agent")
+    with pytest.raises(ValueError, match=r"agent.clip_epsilon.end must be a number of at least 0, got -1"):
+        fields_from_config(PPOAgent, {"clip_epsilon": {"start": 0.2, "end": -1}}, "agent")

@@ -1,0 +1,112 @@
+"""Values of settings: each type and range, said in words with the setting's path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from evorl.config.values import (
+    check_names,
+    checked_mapping,
+    checked_num_atoms,
+    checked_value,
+    declared_ranges,
+    positive,
+)
+from evorl.types import PyTreeNode
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "expected"),
+    [
+        (1e6, int, 1_000_000),
+        (np.int64(3), int, 3),
+        (3, float, 3.0),
+        (None, int | None, None),
+        (2.0, int | None, 2),
+        (None, float | None, None),
+        (True, bool, True),
+        ("adam", Literal["adam", "sgd"], "adam"),
+        ("key", str | None, "key"),
+        ([1, 2], Any, [1, 2]),
+        ("auto", int | str, "auto"),
+        ({"a": 1}, Mapping, {"a": 1}),
+        (None, Mapping, {}),
+    ],
+)
+def test_a_value_becomes_the_type_of_its_field(value: Any, annotation: Any, expected: Any) -> None:
+    result = checked_value(value, annotation, "x")
+    assert result == expected
+    assert type(result) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "within", "said"),
+    [
+        ("a", int, None, "a.b must be a positive whole number, got 'a'"),
+        (0, int, None, "a positive whole number, got 0"),
+        (1.5, int, None, "a positive whole number, got 1.5"),
+        (True, int, None, "a positive whole number, got True"),
+        (float("inf"), int, None, "a positive whole number, got inf"),
+        (None, int, None, "a positive whole number, got null"),
+        ("a", float, None, "a.b must be a number, got 'a'"),
+        (float("nan"), float, None, "must be a number, got nan"),
+        (float("inf"), float, None, "must be a number, got inf"),
+        (1.01, float | None, "[0, 1]", r"must be a number in \[0, 1\], got 1.01"),
+        (-1, float, "[0, inf)", "must be a number of at least 0, got -1"),
+        (0.0, float, "(0, inf)", "must be a number above 0, got 0.0"),
+        (1, bool, None, "must be true or false, got 1"),
+        (3, str | None, None, "must be a name, got 3"),
+        ([3], Mapping, None, r"a.b must be a mapping from settings to values, got \[3\]"),
+        ("adm", Literal["adam", "sgd"], None, r"a.b is one of adam, sgd; got 'adm'\. Did you mean 'adam'\?"),
+    ],
+)
+def test_another_is_refused_in_words(value: Any, annotation: Any, within: str | None, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        checked_value(value, annotation, "a.b", within)
+
+
+def test_ranges_are_inherited_and_overridden() -> None:
+    class Base(PyTreeNode):
+        share: float = 0.5
+        rate: float = 0.1
+        ranges: ClassVar[Mapping[str, str]] = {"share": "[0, 1]", "rate": "[0, inf)"}
+
+    class Derived(Base):
+        ranges: ClassVar[Mapping[str, str]] = {"rate": "(0, inf)"}
+
+    assert declared_ranges(Derived) == {"share": "[0, 1]", "rate": "(0, inf)"}
+
+
+def test_mappings_and_names() -> None:
+    assert checked_mapping(None, "optimizer") == {}
+    with pytest.raises(ValueError, match="optimizer must be a mapping from settings to values, got 'adam'"):
+        checked_mapping("adam", "optimizer")
+    with pytest.raises(ValueError, match=r"here is no key 'discont'. Did you mean 'discount'\?"):
+        check_names(["discont"], ["discount", "tau"], "key")
+    assert positive(1e3, "n") == 1000
+
+
+def test_the_number_of_atoms_goes_with_the_kind_of_values() -> None:
+    assert checked_num_atoms(None, "expected", -1.0, 1.0) is None
+    assert checked_num_atoms(51.0, "categorical", -1, 1) == 51
+    assert checked_num_atoms(1, "quantile", 1.0, -1.0) == 1  # quantiles are on no grid
+
+
+@pytest.mark.parametrize(
+    ("num_atoms", "values", "high", "said"),
+    [
+        (None, "quantile", 1.0, "num_atoms=None does not go with agent.values=quantile"),
+        (3, "expected", 1.0, "num_atoms=3 does not go with agent.values=expected"),
+        (1, "categorical", 1.0, "num_atoms of at least 2"),
+        (-3, "categorical", 1.0, "agent.num_atoms must be a positive whole number, got -3"),
+        (3, "categorical", -1.0, "support_low=-1 is not below agent.support_high=-1"),
+        (3, "categorical", "much", "agent.support_high must be a number, got 'much'"),
+    ],
+)
+def test_others_are_refused_in_words(num_atoms: Any, values: str, high: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        checked_num_atoms(num_atoms, values, -1.0, high)

@@ -1,0 +1,186 @@
+"""What every replay buffer promises, stated once; a buffer's test says how to make it and inherits the rest."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from evorl.ops.collectives import DATA_AXIS
+from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.sample_batch import SampleBatch
+from tests.support.compilation import compiled_to_run_long
+from tests.support.numbers import static_fractions
+from tests.support.small_workflows import assert_identical
+
+NUM_ENVS, ROWS, DRAWS = 4, 12, 400
+LONGER_THAN_THE_RING = 30
+
+
+def history(num_rows: int, first: int = 0) -> SampleBatch:
+    """Step t of environment b has the number ``100 t + b``, twice; its episodes have four steps."""
+    t, b = jnp.meshgrid(jnp.arange(first, first + num_rows), jnp.arange(NUM_ENVS), indexing="ij")
+    number = (100 * t + b).astype(jnp.float32)
+    return SampleBatch(obs=number, rewards=-number, dones=t % 4 == 3)
+
+
+class ReplayBufferContract:
+    """Inherit as ``Test...``, and define ``make``."""
+
+    # Of what XLA types a program may copy the stored leaves, and then why.
+    copied: ClassVar[frozenset[str]] = frozenset()
+
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        """The buffer under test; it takes ``history``."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def buffer(self) -> UniformReplayBuffer:
+        """Room for ``ROWS`` steps of ``NUM_ENVS`` environments."""
+        return self.make(ROWS * NUM_ENVS, NUM_ENVS)
+
+    def empty(self) -> ReplayState:
+        """Nothing stored."""
+        return self.buffer.init(jax.tree.map(lambda x: x[0, 0], history(1)))
+
+    def stored(self, num_rows: int, rows_at_once: int = 3) -> ReplayState:
+        """What ``history`` leaves behind."""
+        state, add = self.empty(), jax.jit(self.buffer.add)
+        for first in range(0, num_rows, rows_at_once):
+            state = add(state, history(rows_at_once, first))
+        return state
+
+    def test_it_is_structure_but_for_its_numbers(self) -> None:
+        assert not static_fractions(self.buffer)
+        assert all(isinstance(leaf, float) for leaf in jax.tree.leaves(self.buffer))
+        other = self.make(ROWS * NUM_ENVS, NUM_ENVS)
+        assert hash(jax.tree.structure(other)) == hash(jax.tree.structure(self.buffer))
+        assert jax.tree.structure(other) == jax.tree.structure(self.buffer)
+
+    def test_memory_is_known_before_it_is_taken(self) -> None:
+        spec = jax.tree.map(lambda x: x[0, 0], history(1))
+        state = self.buffer.init(spec)
+        data = sum(leaf.nbytes for leaf in jax.tree.leaves(state.data))
+        whole = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        assert data <= self.buffer.num_bytes(spec) <= whole
+        assert int(self.buffer.num_transitions(state)) == int(self.buffer.num_choices(state)) == 0
+
+    def test_the_latest_are_kept(self) -> None:
+        for num_rows in (3, 9, LONGER_THAN_THE_RING):
+            state = self.stored(num_rows)
+            num_stored = min(num_rows, ROWS)
+            assert int(self.buffer.num_transitions(state)) == num_stored * NUM_ENVS
+            assert 0 <= int(self.buffer.num_choices(state)) <= num_stored * NUM_ENVS
+        steps = np.asarray(state.data.obs)[:, 0] // 100
+        assert sorted(steps) == list(range(LONGER_THAN_THE_RING - ROWS, LONGER_THAN_THE_RING))
+
+    def test_adding_keeps_the_types_of_the_state(self) -> None:
+        state = self.empty()
+        after = jax.eval_shape(self.buffer.add, state, history(3))
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+        assert [(x.shape, x.dtype) for x in jax.tree.leaves(after)] == [
+            (x.shape, x.dtype) for x in jax.tree.leaves(state)
+        ]
+
+    def test_rows_at_once_do_not_show(self) -> None:
+        assert_identical(self.stored(12, 12), self.stored(12, 1))
+        assert_identical(self.stored(24, 6), self.stored(24, 4))
+
+    def test_masked_rows_are_as_never_added(self) -> None:
+        mask = jnp.array([True, False, False, True, True])
+        state, more = self.stored(9), history(5, 9)
+        expected = self.buffer.add(state, jax.tree.map(lambda x: x[np.asarray(mask)], more))
+        assert_identical(self.buffer.add(state, more, mask), expected)
+        assert_identical(self.buffer.add(state, more, jnp.zeros((), bool)), state)
+
+    def test_what_is_drawn_is_stored_and_belongs_together(self) -> None:
+        for num_rows in (9, LONGER_THAN_THE_RING):
+            sample = jax.jit(self.buffer.sample, static_argnums=2)(self.stored(num_rows), jax.random.key(0), DRAWS)
+            assert sample.obs.shape == (DRAWS,)
+            np.testing.assert_array_equal(sample.rewards, -sample.obs)
+            steps, envs = sample.obs // 100, sample.obs % 100
+            np.testing.assert_array_equal(sample.dones, steps % 4 == 3)
+            assert steps.min() >= max(0, num_rows - ROWS)
+            assert steps.max() < num_rows
+            assert set(envs.tolist()) == set(range(NUM_ENVS))
+
+    def test_draws_follow_from_the_key(self) -> None:
+        state, draw = self.stored(9), jax.jit(self.buffer.draw_indices, static_argnums=2)
+        first = draw(state, jax.random.key(1), DRAWS)
+        assert [x.dtype for x in first] == [jnp.int32] * 2
+        assert_identical(draw(state, jax.random.key(1), DRAWS), first)
+        assert_identical(self.buffer.draw_indices(state, jax.random.PRNGKey(1), DRAWS), first)
+        other = draw(state, jax.random.key(2), DRAWS)
+        assert (np.stack(other) != np.stack(first)).any(axis=0).mean() > 0.5
+
+    def test_an_empty_buffer_gives_zeros(self) -> None:
+        sample = self.buffer.sample(self.empty(), jax.random.key(0), 5)
+        assert not any(leaf.any() for leaf in jax.tree.leaves(sample))
+
+    def test_batches_that_do_not_fit_are_refused_in_words(self) -> None:
+        state, batch = self.empty(), history(2)
+        wrong = {
+            "13 rows does not fit into a replay buffer of 12 rows": history(ROWS + 1),
+            r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]": batch.replace(dones=jnp.zeros((2, 4))),
+            r"obs of the batch is float32\[2, 4, 1\]": batch.replace(obs=batch.obs[..., None]),
+            "other fields than the replay buffer was built for": batch.replace(actions=batch.obs),
+        }
+        for said, wrong_batch in wrong.items():
+            with pytest.raises(ValueError, match=said):
+                self.buffer.add(state, wrong_batch)
+
+    def test_impossible_sizes_are_refused_in_words(self) -> None:
+        for (capacity, num_envs), said in {
+            (3, 4): "at least num_envs=4 and below",
+            (2**31, 4): "got 2147483648",
+            (8, 0): "at least one environment, got num_envs=0",
+        }.items():
+            with pytest.raises(ValueError, match=said):
+                self.make(capacity, num_envs)
+
+    @pytest.mark.parametrize("num_devices", [2, 4])
+    def test_devices_do_not_show(self, num_devices: int) -> None:
+        """What is added and drawn on a mesh of environments is the same on every device."""
+        mesh = jax.make_mesh(
+            (num_devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
+        )
+        state, key, more = self.stored(18), jax.random.key(5), history(3, 18)
+        by_env, of_all = PartitionSpec(None, DATA_AXIS), PartitionSpec()
+        spec = jax.tree.map(lambda x: by_env if x.shape[:2] == (ROWS, NUM_ENVS) else of_all, state)
+
+        def add_and_draw(state: ReplayState, batch: SampleBatch, key: jax.Array) -> Any:
+            state = self.buffer.add(state, batch)
+            return self.buffer.sample(state, key, DRAWS), self.buffer.num_choices(state)
+
+        sharded = jax.shard_map(
+            add_and_draw, mesh=mesh, in_specs=(spec, by_env, of_all), out_specs=of_all, check_vma=False
+        )
+        assert_identical(jax.jit(sharded)(state, more, key), jax.jit(add_and_draw)(state, more, key))
+
+    @compiled_to_run_long()
+    def test_adding_inside_a_loop_copies_nothing(self) -> None:
+        """What is stored is written in place, by programs as users compile them."""
+        num_rows = 996  # of the replay buffer: a number that nothing else has
+        buffer = self.make(num_rows * NUM_ENVS, NUM_ENVS)
+
+        def loop(state: ReplayState, key: jax.Array) -> ReplayState:
+            def step(state: ReplayState, step_key: jax.Array) -> tuple[ReplayState, None]:
+                drawn = buffer.sample(state, step_key, 5).obs.sum()
+                return buffer.add(state, jax.tree.map(lambda x: x + drawn.astype(x.dtype), history(3))), None
+
+            return jax.lax.scan(step, state, jax.random.split(key, 50))[0]
+
+        state = jax.eval_shape(buffer.init, jax.tree.map(lambda x: x[0, 0], history(1)))
+        text = jax.jit(loop, donate_argnums=0).lower(state, jax.random.key(0)).compile().as_text()
+        found = re.findall(rf"= (\w+)\[{num_rows},{NUM_ENVS}\]\S* ([\w-]+)\(", text)
+        instructions = {instruction for kind, instruction in found if kind not in self.copied}
+        assert {"scatter", "dynamic-update-slice", "fusion"} & instructions
+        assert not {"copy", "select", "conditional", "concatenate"} & instructions, str(found)

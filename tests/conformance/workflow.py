@@ -1,0 +1,299 @@
+"""What every workflow promises, stated once; an algorithm's test supplies its smallest config and inherits the rest.
+
+All promises are kept by the programs that users run, which are compiled once for a class: where a family begins with
+the user's flags, elsewhere in less time (see ``tests/support/compilation.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.execution import learning, programs
+from evorl.execution.compile_clock import CompileClock
+from evorl.execution.learning import TrainingDiverged
+from evorl.types import State
+from evorl.workflows.workflow import Workflow
+from tests.support.compilation import compiled_to_run_long
+from tests.support.compiled_names import compiled_names
+from tests.support.key_record import KeyRecord
+from tests.support.numbers import static_fractions
+from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical
+from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, stop_after
+
+NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2  # most checkpoints fall between rows
+STEP_TOLERANCE, TOLERANCE = 1e-5, 1e-4  # after one iteration, and after five: programs round differently
+NUM_SEEDS = 3  # which two devices cannot share evenly: so they share the rows of each seed
+
+
+class WorkflowContract:
+    """Inherit as ``Test...``, and say ``workflow`` and ``SMALL``; the other attributes where defaults do not fit."""
+
+    workflow: ClassVar[type[Workflow]]
+    SMALL: ClassVar[Mapping[str, Any]]  # the smallest config that does all the algorithm does
+    env: ClassVar[str] = "Pendulum-v1"
+    # Whether it is compiled as for users; so are those that others are built upon.
+    as_for_users: ClassVar[bool] = False
+    # A like environment whose episodes, of this length, do not end while two iterations are looked at; ends of
+    # episodes are no matter where a generation plays whole ones.
+    endless_env: ClassVar[tuple[str, int]] = ("Pendulum-v1", 100)
+    # Fields that take fractions and yet shape the program.
+    shaping: ClassVar[frozenset[str]] = frozenset({"updates_per_iteration", "improved_share", "gradient_share"})
+    # Whether an evaluation plays the same episodes with several policies, and so draws the same numbers for each.
+    evaluates_by_common_numbers: ClassVar[bool] = False
+    # Changes that it refuses, and what it says.
+    refused: ClassVar[Mapping[str, tuple[Mapping[str, Any], str]]] = {}
+
+    @classmethod
+    def make(cls, env: str | Mapping[str, Any] | None = None, **changes: Any) -> Workflow:
+        """The small workflow, some entries of its config changed."""
+        env = env or {"name": cls.env, "max_episode_steps": EPISODE_STEPS}
+        return cls.workflow.build_from_config({**cls.SMALL, "env": env, **changes})
+
+    @classmethod
+    def make_run(cls, **changes: Any) -> Workflow:
+        """A training of ``NUM_ITERATIONS`` with rows, evaluations and checkpoints."""
+        steps = cls.make().timesteps_per_iteration
+        unit = steps or 1  # where steps are counted, intervals are iterations
+        intervals = {
+            "log_interval": ROWS * unit,
+            "eval_interval": EVALUATIONS * unit,
+            "checkpoint_interval": CHECKPOINTS * unit,
+        }
+        total = NUM_ITERATIONS * (steps or cls.make().most_timesteps_per_iteration)
+        return cls.make(**{**intervals, "total_timesteps": total, **changes})
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def nothing_compiled(cls) -> Iterator[None]:
+        """Nothing compiled before, for another test, is run."""
+        jax.clear_caches()
+        with compiled_to_run_long() if cls.as_for_users else contextlib.nullcontext():
+            yield
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def whole(cls, nothing_compiled: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[State, bytes, list[str]]:
+        """See ``run_whole``."""
+        return cls.run_whole(tmp_path_factory.mktemp("whole"))
+
+    @classmethod
+    def run_whole(cls, folder: Path) -> tuple[State, bytes, list[str]]:
+        """The last state and the table of an uninterrupted run, and the names of the programs it compiled."""
+        workflow = cls.make_run()
+        with compiled_names() as names:
+            state = run_in(folder, workflow)
+        return state, (folder / "metrics.csv").read_bytes(), names
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def alone(cls, nothing_compiled: None) -> dict[int, tuple[dict[str, Any], State]]:
+        """See ``run_alone``."""
+        return cls.run_alone()
+
+    @classmethod
+    def run_alone(cls) -> dict[int, tuple[dict[str, Any], State]]:
+        """Of each seed, trained alone on one device: what ``trained`` gives."""
+        return {seed: cls.trained(cls.make_run(), seed) for seed in range(SEED, SEED + NUM_SEEDS)}
+
+    @staticmethod
+    def trained(workflow: Workflow, seed: int) -> tuple[dict[str, Any], State]:
+        """What the first iteration left behind, by path, and the state after five."""
+        metrics, state = programs.iterate_program(workflow, workflow.init(seed), 1)
+        first = arrays({"metrics": jax.tree.map(lambda x: x[0], metrics), "state": state})
+        _, state = programs.iterate_program(workflow, state, 4)
+        return first, state
+
+    def test_programs_are_compiled_once(self, whole: tuple) -> None:
+        """Whatever the lengths of chunks, and with rows, evaluations and checkpoints between them."""
+        _, table, names = whole
+        assert [row.split(b",")[0] for row in table.splitlines()] == [b"iterations", b"3", b"6", b"9", b"12"]
+        for program in ("_initial_state", "_iterate_on_mesh", "evaluate_program"):
+            assert names.count(f"jit({program})") == 1
+
+    def test_a_step_keeps_the_types_of_the_state(self) -> None:
+        workflow = self.make_run()
+        before = jax.eval_shape(workflow.setup, jax.random.key(0))
+        metrics, after = jax.eval_shape(workflow.pure_step, before)
+        assert jax.tree.structure(after) == jax.tree.structure(before)
+        for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+            assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+        assert {x.shape for name, x in metrics.items() if name != "episodes"} <= {()}
+
+    def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
+        """Every number of the workflow, its agent and its optimizers is another."""
+        first = self.make_run()
+        self.use_everything(first)
+        # What is no number but a flag, such as which scales of a search are logarithmic, stays as it is.
+        other = jax.tree.map(lambda x: x * 0.9 if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, first)
+        clock = CompileClock()
+        self.use_everything(other)
+        assert clock.num_programs == 0
+
+    def test_numbers_are_data(self) -> None:
+        """A field that takes a fraction is a leaf, unless it shapes the program."""
+        assert static_fractions(self.make()) <= self.shaping
+
+    @staticmethod
+    def use_everything(workflow: Workflow) -> None:
+        """Each program that a run has."""
+        state = workflow.init(SEED)
+        workflow.evaluate(state)
+        jax.block_until_ready(programs.iterate_program(workflow, state, 2))
+
+    def test_the_state_is_donated(self, whole: tuple) -> None:
+        """All of it: what could not be used again in place would be a warning, and warnings are errors here."""
+        workflow = self.make_run()
+        state = workflow.init(SEED)
+        programs.iterate_program(workflow, state, 1)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+
+    def test_evaluation_changes_nothing_else(self, whole: tuple) -> None:
+        workflow = self.make_run().replace(eval_interval=0.0)
+        assert_identical(workflow.learn(workflow.init(SEED)), whole[0])
+
+    def test_evaluation_reads_only(self, whole: tuple) -> None:
+        workflow = self.make_run()
+        state = whole[0]
+        before = arrays(state)
+        first, second = workflow.evaluate(state), workflow.evaluate(state)
+        assert_identical(first, second)
+        assert_identical(before, arrays(state))
+        assert np.isfinite(first.episode_return).all()
+        assert first.episode_return_std >= 0.0
+
+    @pytest.mark.parametrize("num_chunks", [1, 7])
+    def test_stopped_and_resumed(
+        self, whole: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_chunks: int
+    ) -> None:
+        """Between rows, between checkpoints: the same state and table, to the last bit."""
+        with monkeypatch.context() as context:
+            context.setattr(learning, "SECONDS_PER_CHUNK", 0.0)  # one iteration in each chunk
+            run_in(tmp_path, self.make_run(), should_stop=stop_after(num_chunks))
+        stopped_at, state = resume_in(tmp_path, self.make_run())
+        assert stopped_at == num_chunks
+        assert_identical(state, whole[0])
+        assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
+
+    def test_killed_and_resumed(self, whole: tuple, tmp_path: Path) -> None:
+        """After a row was written that the last checkpoint does not know of yet."""
+        with pytest.raises(Interrupted):
+            run_in(tmp_path, self.make_run(), killed_at=9)
+        stopped_at, state = resume_in(tmp_path, self.make_run())
+        assert 0 < stopped_at < 9
+        assert_identical(state, whole[0])
+        assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
+
+    def test_devices_do_not_show(self, alone: dict) -> None:
+        """Neither in the set-up, nor in a first iteration, nor in what is learned."""
+        wide = self.make_run(devices=4)
+        assert wide.execution.num_devices == 4
+        first, state = self.trained(wide, SEED)
+        expected_first, expected = alone[SEED]
+        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)} == {4}
+        assert_close(first, expected_first, STEP_TOLERANCE)
+        assert_close(self.learned(state), self.learned(expected), TOLERANCE)
+        assert_identical(state.iterations, expected.iterations)
+        self.check_that_it_learns(expected)
+
+    def test_resumed_on_more_devices(self, whole: tuple, tmp_path: Path) -> None:
+        run_in(tmp_path, self.make_run(), should_stop=stop_after(1))
+        _, state = resume_in(tmp_path, self.make_run(devices=4))
+        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)} == {4}
+        assert_identical(state.iterations, whole[0].iterations)
+        assert_close(self.learned(state), self.learned(whole[0]), TOLERANCE)
+
+    def test_seeds_are_as_each_alone(self, alone: dict) -> None:
+        """Several of them side by side, on two devices."""
+        together = self.make_run(num_seeds=NUM_SEEDS, devices=2)
+        assert together.execution.num_devices == 2
+        first, states = self.trained(together, SEED)
+        for i in range(NUM_SEEDS):
+            expected_first, expected = alone[SEED + i]
+            own = {path: x if self.is_shared(path) else x[i] for path, x in first.items()}
+            assert_close(own, expected_first, STEP_TOLERANCE)
+            assert_close(self.learned(states, i), self.learned(expected), TOLERANCE)
+            assert_identical(states.key[i], expected.key)
+
+    @staticmethod
+    def is_shared(path: str) -> bool:
+        """Whether an entry is the same for all seeds, and without their axis."""
+        return path.startswith("['state']['iterations']")
+
+    @staticmethod
+    def learned(state: State, seed: int | None = None) -> dict[str, Any]:
+        """All parameters in a state by their path, those of one of its seeds."""
+        found = {path: x for path, x in arrays(state).items() if "params" in path}
+        assert found
+        return found if seed is None else {path: x[seed] for path, x in found.items()}
+
+    def check_that_it_learns(self, after: State) -> None:
+        """Parameters have moved by more than what is taken for rounding."""
+        before, after = self.learned(self.make_run().init(SEED)), self.learned(after)
+        assert any(np.abs(after[path] - before[path]).max() > 10 * TOLERANCE for path in before)
+
+    def test_no_key_is_used_twice(self) -> None:
+        """Over set-up, evaluations and steps, before any episode ends (starts of episodes may be computed again)."""
+        name, num_steps = self.endless_env
+        workflow = self.make({"name": name, "max_episode_steps": num_steps})
+        evaluated = workflow.replace(eval_env=self.make({"name": name, "max_episode_steps": 2}).eval_env)
+        record, again = KeyRecord(), KeyRecord()
+        evaluations = KeyRecord() if self.evaluates_by_common_numbers else record
+        state = record.run(workflow.setup, jax.random.key(0))
+        for _ in range(2):
+            evaluations.run(evaluated.evaluation, state)
+            if "ec_state" in state:  # a population is not stored: its noise is made again when its fitness is known
+                again.run(workflow.optimizer.ask, state.ec_state)
+            _, state = record.run(workflow.pure_step, state)
+        assert sum(record.consumed.values()) > 20
+        assert sum(record.folded.values()) > 20
+        assert record.misused(but_for=again) == []
+        if evaluations is not record:
+            assert not set(evaluations.consumed) & set(record.consumed)
+
+    def test_nan_ends_it_and_the_last_good_checkpoint_stays(
+        self, whole: tuple, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 0.0)
+        workflow, shelf = self.make_run().replace(checkpoint_interval=1.0, eval_interval=0.0), Shelf()
+        state = workflow.learn(workflow.init(SEED), checkpointer=shelf, should_stop=stop_after(8))
+        assert shelf.saved[-1] == (8, None)
+        with pytest.raises(TrainingDiverged, match=r"became nan.* in iteration 9.*the last good checkpoint, of .*kept"):
+            workflow.learn(self.poisoned(state), checkpointer=shelf, progress=shelf.progress)
+        assert shelf.saved[-1] == (8, None)
+
+    @classmethod
+    def poisoned(cls, state: State) -> State:
+        """A state in which all that is learned is NaN."""
+
+        def poison(path: Any, leaf: jax.Array) -> jax.Array:
+            is_learned = any(name in jax.tree_util.keystr(path) for name in ("params", "ec_state", "archive"))
+            return jnp.full_like(leaf, jnp.nan) if is_learned and leaf.dtype == jnp.float32 else leaf
+
+        return jax.tree_util.tree_map_with_path(poison, state)
+
+    def test_misspelt_keys_are_refused_in_words(self) -> None:
+        for key in self.SMALL:
+            wrong = key[:-1] + ("q" if key[-1] != "q" else "z")
+            config = {**{k: v for k, v in self.SMALL.items() if k != key}, wrong: self.SMALL[key], "env": self.env}
+            with pytest.raises(ValueError, match=rf"'{wrong}'.*(?i:did you mean) '{key}'|{key}[\w.]* is missing"):
+                self.workflow.build_from_config(config)
+
+    def test_values_that_cannot_be_are_refused_in_words(self) -> None:
+        for key, value in self.SMALL.items():
+            if isinstance(value, int | float):
+                with pytest.raises(ValueError, match=rf"{key}.*'many'"):
+                    self.make(**{key: "many"})
+        for key, value in {"total_timesteps": -1, "eval_episodes": 0, "num_seeds": 0, "devices": -1}.items():
+            with pytest.raises(ValueError, match=rf"{key}.*{value}"):
+                self.make(**{key: value})
+        for changes, said in self.refused.values():
+            with pytest.raises(ValueError, match=said):
+                self.make(**changes)

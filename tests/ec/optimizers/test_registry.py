@@ -1,0 +1,74 @@
+"""How a config names an optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.config.nodes import fields_from_config
+from evorl.ec import EvoOptimizer
+from evorl.ec.evosax import EvosaxStrategy
+from evorl.ec.fitness_shaping import raw_fitness
+from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.optimizers import OPTIMIZERS, OpenES
+from evorl.workflows.evolution import EvolutionWorkflow
+
+
+def _built(**config: Any) -> EvoOptimizer:
+    return fields_from_config(EvolutionWorkflow, {"optimizer": config}, "")["optimizer"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_name_is_built(name: str) -> None:
+    assert type(_built(name=name, pop_size=8)) is OPTIMIZERS[name]
+
+
+def test_a_name_by_itself() -> None:
+    """It is refused like a mapping of this name alone: these optimizers need to know how many individuals there are."""
+    with pytest.raises(ValueError, match=r"optimizer.pop_size is missing: give it a value"):
+        fields_from_config(EvolutionWorkflow, {"optimizer": "evosax/CMA_ES"}, "")
+    with pytest.raises(ValueError, match=r"there is no optimizer for optimizer 'cmaess'\. Did you mean 'cmaes'"):
+        fields_from_config(EvolutionWorkflow, {"optimizer": "cmaess"}, "")
+
+
+def test_nested_settings() -> None:
+    schedule = {"init": 0.3, "final": 0.1, "decay": 0.9}
+    optimizer = _built(name="openes", pop_size=8, lr_schedule=schedule, fitness_shaping_fn="raw")
+    assert isinstance(optimizer, OpenES)
+    assert (optimizer.lr_schedule.init, optimizer.lr_schedule.decay) == (0.3, 0.9)
+    assert optimizer.fitness_shaping_fn is raw_fitness
+
+
+def test_strategies_of_evosax_and_their_numbers() -> None:
+    optimizer = _built(name="evosax/CMA_ES", pop_size=8, initial_std=0.3, params={"c_mean": 0.5})
+    assert isinstance(optimizer, EvosaxStrategy)
+    assert (optimizer.strategy, optimizer.initial_std, dict(optimizer.params)) == ("CMA_ES", 0.3, {"c_mean": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"name": "open_es"}, r"there is no optimizer for optimizer 'open_es'. Did you mean 'openes'\? .*evosax/"),
+        ({}, r"there is no optimizer for optimizer None"),
+        ({"name": "evosax/CMAES"}, r"strategy of evosax 'CMAES'. Did you mean 'CMA_ES'\?"),
+        (
+            {"name": "openes", "fitness_shaping_fn": "rank"},
+            r"no optimizer.fitness_shaping_fn 'rank'. There are: centered_ranks",
+        ),
+        ({"name": "openes", "initial_std": 0.1}, "here is no key of optimizer 'initial_std'"),
+        ({"name": "ars", "noise_std": 0.0}, r"optimizer.noise_std must be a number above 0, got 0"),
+        (
+            {"name": "openes", "lr_schedule": {"init": 0.1, "final": 0.1, "decay": 0}},
+            r"decay must be a number above 0",
+        ),
+    ],
+)
+def test_what_there_is_not_is_refused_in_words(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _built(pop_size=8, **config)
+
+
+def test_an_optimizer_of_another_kind() -> None:
+    with pytest.raises(ValueError, match="member: cmaes is not what is needed here; there are ars, openes, sepcem"):
+        GaussianStrategy.variant({"name": "cmaes", "pop_size": 8}, "member")

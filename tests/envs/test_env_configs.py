@@ -1,0 +1,73 @@
+"""The config files of environments: a name each, over one list of options, each of which is explained once."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from evorl.cli.main import config_folder
+from evorl.envs import available_envs
+from evorl.envs.options import EnvOptions
+
+FOLDER = config_folder() / "env"
+NAMES = [(library, name) for library, names in available_envs().items() for name in names]
+# What differs from the options of every environment, by library.
+OF_LIBRARY = {"brax": {"backend": None, "max_episode_steps": 1000}, "gymnax": {}}
+SHORT_NAMES = {
+    path.stem: path.read_text().split("[")[1].split("]")[0]
+    for path in FOLDER.glob("[!_]*.yaml")
+    if path.stem != "cartpole_hidden_velocities"
+}
+
+
+def _composed(*overrides: str) -> dict:
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = compose("config", ["agent=random", *overrides])
+    return OmegaConf.to_container(config)["env"]  # pyright: ignore[reportReturnType, reportArgumentType, reportCallIssue]
+
+
+def _expected(library: str, name: str) -> dict:
+    options = {field.name: field.default for field in dataclasses.fields(EnvOptions)}
+    for set_by_the_workflow in ("parallel", "autoreset_mode"):
+        del options[set_by_the_workflow]
+    return {"library": library, "name": name, **options, **OF_LIBRARY[library]}
+
+
+@pytest.mark.parametrize(("library", "name"), NAMES)
+def test_an_environment_is_composed_of_its_name_and_the_options(library: str, name: str) -> None:
+    assert _composed(f"env={library}/{name}") == _expected(library, name)
+
+
+@pytest.mark.parametrize("short", SHORT_NAMES)
+def test_a_short_name_stands_for_an_environment(short: str) -> None:
+    library, _, name = SHORT_NAMES[short].partition("/")
+    assert _composed(f"env={short}") == _expected(library, name)
+
+
+def test_options_are_set_on_the_command_line() -> None:
+    config = _composed("env=hopper", "env.backend=spring", "env.history=4", "env.observed=[0,2]")
+    assert config == {**_expected("brax", "hopper"), "backend": "spring", "history": 4, "observed": [0, 2]}
+    hidden = _composed("env=cartpole_hidden_velocities")
+    assert hidden == {**_expected("gymnax", "CartPole-v1"), "observed": [0, 2]}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("[!_]*.yaml")), ids=lambda path: path.stem)
+def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    if path.stem == "cartpole_hidden_velocities":
+        assert lines[1:] == ["env:", "  observed: [0, 2] # the cart's position and the pole's angle"]
+    else:
+        assert len(lines) <= 2
+        assert "#" not in "".join(lines)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("_*.yaml")), ids=lambda path: path.stem)
+def test_every_option_is_explained_where_it_is_declared(path) -> None:
+    text = path.read_text()
+    assert text.startswith("# @package _global_\n# ")
+    bare = [line for line in re.findall(r"^  \w+:.*$", text, re.MULTILINE) if " # " not in line]
+    assert not bare, f"no comment behind {bare}"

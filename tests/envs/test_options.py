@@ -1,0 +1,71 @@
+"""Options that every environment has, their values, and options as hashable values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.envs import AutoresetMode
+from evorl.envs.options import (
+    EnvOptions,
+    as_autoreset_mode,
+    as_hashable,
+    check_options,
+    from_hashable,
+    parameter_names,
+    split_options,
+)
+
+
+def test_options_are_split_by_who_knows_them() -> None:
+    shared, others = split_options({"parallel": 3, "gravity": 2.0, "history": 4})
+    assert (shared, others) == ({"parallel": 3, "history": 4}, {"gravity": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("parallel", "4", "parallel must be a positive whole number, got '4'"),
+        ("max_episode_steps", "abc", "max_episode_steps must be a positive whole number, got 'abc'"),
+        ("action_repeat", 1.5, "action_repeat must be a positive whole number, got 1.5"),
+        ("history", True, "history must be a positive whole number, got True"),
+        ("reward_scale", float("nan"), "reward_scale must be a number, got nan"),
+        ("sparse_reward_interval", 0, "sparse_reward_interval must be a positive whole number, got 0"),
+        ("flatten_obs", "no", "flatten_obs must be true or false, got 'no'"),
+    ],
+)
+def test_values_are_checked(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EnvOptions(**{name: value})
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_mode_by_member_and_name(mode: AutoresetMode) -> None:
+    assert as_autoreset_mode(mode) is as_autoreset_mode(mode.name) is as_autoreset_mode(mode.value) is mode
+
+
+def test_as_hashable_and_from_hashable() -> None:
+    options = {"a": [1, 2.5], "b": {"c": np.arange(3)}, "d": None}
+    other = {"d": None, "b": {"c": np.arange(3)}, "a": (1, 2.5)}
+    assert as_hashable(options) == as_hashable(other)
+    assert hash(as_hashable(options)) == hash(as_hashable(other))
+    back = from_hashable(as_hashable(options))
+    assert back["a"] == (1, 2.5)
+    np.testing.assert_array_equal(back["b"]["c"], np.arange(3))
+    assert as_hashable({"a": 1}) != as_hashable({"a": 2})
+    with pytest.raises(TypeError):
+        as_hashable({"a": {1, 2}})
+
+
+def test_check_options() -> None:
+    class Env:
+        """With two arguments."""
+
+        def __init__(self, size: int = 3, *, noise: float = 0.1, **others: object) -> None: ...
+
+    assert parameter_names(Env) == {"size", "noise"}
+    check_options("env", {"size": 1}, parameter_names(Env))
+    with pytest.raises(ValueError, match=r"there is no option of env 'nois'\. Did you mean 'noise'"):
+        check_options("env", {"nois": 1}, parameter_names(Env))
+    with pytest.raises(ValueError, match="Did you mean 'history'"):
+        check_options("env", {"histry": 1}, parameter_names(Env))

@@ -1,0 +1,199 @@
+"""The engine of vector environments: what the compiled program does, keys, seeds, gradients.
+
+What every mode promises is in ``tests/conformance/env.py``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import AutoresetMode, Box, Env, EnvState
+from evorl.envs.wrappers import (
+    EpisodeWrapper,
+    FastVmapAutoResetWrapper,
+    VectorEnv,
+    VmapAutoResetWrapper,
+    VmapWrapper,
+)
+from evorl.types import PyTreeDict
+from tests.support.probe_envs import ProbeEnv, make_probe
+
+
+class Walk(Env):
+    """A random walk from a random start. Its reset computes a hyperbolic tangent, its step does not."""
+
+    obs_space = Box(-np.inf, np.inf, (3,))
+    action_space = Box(-1, 1, (3,))
+
+    def reset(self, key: jax.Array) -> EnvState:
+        """Tanh of uniform numbers."""
+        start_key, walk_key = jax.random.split(key)
+        return self._state(jnp.tanh(jax.random.uniform(start_key, (3,))), walk_key, jnp.zeros(()))
+
+    def step(self, env_state: EnvState, action: jax.Array) -> EnvState:
+        """A normal step and the action."""
+        state = env_state.env_state
+        walk_key, noise_key = jax.random.split(state.key)
+        position = state.position + action + jax.random.normal(noise_key, (3,))
+        return self._state(position, walk_key, position.sum())
+
+    def _state(self, position: jax.Array, key: jax.Array, reward: jax.Array) -> EnvState:
+        false = jnp.zeros((), bool)
+        return EnvState(
+            env_state=PyTreeDict(position=position, key=key),
+            obs=position,
+            reward=reward,
+            done=false,
+            info=PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict()),
+        )
+
+    def _identity(self) -> tuple:
+        return ()
+
+
+def walk(cls: type[VectorEnv], num_envs: int = 4, limit: int = 3) -> VectorEnv:
+    return cls(EpisodeWrapper(Walk(), limit), num_envs)
+
+
+def play(env: VectorEnv, state: EnvState, num_steps: int):
+    def step(state: EnvState, _: None):
+        state = env.step(state, jnp.zeros((state.done.shape[0], 3)))
+        return state, PyTreeDict(obs=state.obs, next_obs=state.info.next_obs, done=state.done)
+
+    return jax.lax.scan(step, state, length=num_steps)
+
+
+def loop_depths(program: str, operation: str) -> list[int]:
+    """For every place in a compiled program where ``operation`` stands: in how many nested loops it runs."""
+    computations = dict(re.findall(r"^(?:ENTRY )?(%[\w.\-]+) \(.*?\{\n(.*?)^\}", program, re.DOTALL | re.MULTILINE))
+
+    def depths(name: str) -> set[int]:
+        result = {0} if re.search(rf"^ENTRY {re.escape(name)} ", program, re.MULTILINE) else set()
+        for caller, text in computations.items():
+            for relation in re.findall(rf"(\w+)={re.escape(name)}(?![\w.\-])", text):
+                result |= {depth + (relation == "body") for depth in depths(caller)}
+        return result
+
+    return sorted(d for name, text in computations.items() if f" {operation}(" in text for d in depths(name))
+
+
+@pytest.mark.parametrize("num_seeds", [None, 2])
+def test_a_reset_is_computed_only_where_it_is_needed(num_seeds: int | None) -> None:
+    """In the program of a rollout the reset stands inside a loop of its own within the loop over steps."""
+    env = walk(VmapAutoResetWrapper)
+
+    def run(state: EnvState):
+        return play(env, state, 5)
+
+    if num_seeds is None:
+        program = jax.jit(run).lower(env.reset(jax.random.key(0)))
+    else:
+        program = jax.jit(jax.vmap(run)).lower(jax.vmap(env.reset)(jax.random.split(jax.random.key(0), num_seeds)))
+    depths = loop_depths(program.compile().as_text(), "tanh")
+    assert depths
+    assert min(depths) == 2
+
+
+def test_loop_depths_sees_a_reset_at_every_step() -> None:
+    """The measure of the test above bites."""
+    env = Walk()
+
+    def every_step(state: EnvState, key: jax.Array):
+        fresh = env.reset(key)
+        return jax.tree.map(lambda a, b: jnp.where(state.reward > 0, a, b), fresh, env.step(state, jnp.zeros(3))), None
+
+    keys = jax.random.split(jax.random.key(0), 5)
+    program = jax.jit(lambda s: jax.lax.scan(every_step, s, keys)).lower(env.reset(jax.random.key(1)))
+    assert min(loop_depths(program.compile().as_text(), "tanh")) == 1
+
+
+def test_starts_are_renewed_for_all_when_one_needs_it() -> None:
+    env = make_probe("value_is_observation", 4)
+    state = env.reset(jax.random.key(0))
+    assert not state._internal.next_is_fresh.any()
+    # Rows 1 to 3 have not ended: only row 0 takes its start, all are renewed.
+    stepped = jax.vmap(env.env.step)(state.replace(_internal=state._internal.inner), jnp.zeros(4, jnp.int32))
+    stepped = stepped.replace(done=jnp.array([True, False, False, False]))
+    state = env._continue(state, stepped)
+    np.testing.assert_array_equal(state._internal.next_is_fresh, [False, True, True, True])
+    np.testing.assert_array_equal(state._internal.episode, [1, 0, 0, 0])
+
+
+def test_keys_of_rows() -> None:
+    env = walk(VmapAutoResetWrapper)
+    key = jax.random.key(1)
+    state = env.reset(key)
+    np.testing.assert_array_equal(state._internal.env_id, range(4))
+    row_keys = jnp.stack([jax.random.fold_in(key, i) for i in range(4)])
+    np.testing.assert_array_equal(jax.random.key_data(state._internal.key), jax.random.key_data(row_keys))
+    np.testing.assert_array_equal(env.reset(row_keys).obs, state.obs)
+    np.testing.assert_array_equal(env.reset(row_keys[2:]).obs, state.obs[2:])
+    assert len(np.unique(np.asarray(state.obs))) == 12
+
+
+def test_fast_restores_no_keys() -> None:
+    env = walk(FastVmapAutoResetWrapper, num_envs=2)
+    _, records = jax.jit(lambda s: play(env, s, 6))(env.reset(jax.random.key(0)))
+    np.testing.assert_array_equal(records.obs[2], records.obs[5])  # the first state again
+    assert not np.isclose(records.obs[0], records.obs[3]).any()  # other noise
+
+
+def test_gradients_pass_through_steps_and_stop_at_resets() -> None:
+    for cls, expected in ((VmapWrapper, 1.0), (VmapAutoResetWrapper, 1.0)):
+        env = walk(cls, num_envs=2, limit=2)
+        state = env.reset(jax.random.key(0))
+
+        def last_reward(action: jax.Array, env: VectorEnv = env, state: EnvState = state) -> jax.Array:
+            return env.step(env.step(state, action), jnp.zeros((2, 3))).reward.sum()
+
+        np.testing.assert_allclose(jax.grad(last_reward)(jnp.zeros((2, 3))), np.full((2, 3), expected))
+
+
+def test_nested_vmap_of_seeds_and_members() -> None:
+    env = walk(VmapAutoResetWrapper, num_envs=2)
+    keys = jax.random.split(jax.random.key(0), (2, 3))
+    batched = jax.jit(jax.vmap(jax.vmap(lambda key: play(env, env.reset(key), 7)[1].obs)))(keys)
+    np.testing.assert_allclose(batched[1, 2], play(env, env.reset(keys[1, 2]), 7)[1].obs, rtol=1e-6)
+
+
+def test_an_ended_row_is_revived_by_partial_reset() -> None:
+    env = make_probe("discounting", 3, AutoresetMode.DISABLED)
+    state = env.reset(jax.random.key(0))
+    for _ in range(3):
+        state = env.step(state, jnp.zeros(3, jnp.int32))
+    assert state.done.all()
+    state = env.partial_reset(state, np.array([False, True, False]), jax.random.PRNGKey(1))
+    np.testing.assert_array_equal(state.done, [True, False, True])
+    np.testing.assert_array_equal(state.info.steps, [2, 0, 2])
+    state = env.step(state, jnp.zeros(3, jnp.int32))
+    np.testing.assert_array_equal(state.info.steps, [2, 1, 2])
+
+
+@pytest.mark.parametrize("mask", [np.ones((3, 1), bool), np.ones(2, bool), True, np.array([0, 1, 1]), np.ones(3)])
+def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
+    """A column would be spread over the rows of the state, and numbers of environments be taken for flags."""
+    env = make_probe("discounting", 3)
+    state = env.reset(jax.random.key(0))
+    with pytest.raises(ValueError, match=r"takes a mask bool\[3\], true where an environment starts anew; got "):
+        env.partial_reset(state, mask, jax.random.key(1))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2,), ()])
+def test_actions_are_one_for_each_environment(shape: tuple[int, ...]) -> None:
+    env = make_probe("best_action", 3)
+    with pytest.raises(ValueError, match=rf"actions of shape \[\(3,\)\], got {re.escape(str(shape))}"):
+        env.step(env.reset(jax.random.key(0)), np.zeros(shape, np.int32))
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match="takes a single evorl Env"):
+        VmapWrapper(make_probe("discounting"), 2)
+    with pytest.raises(ValueError, match="num_envs must be a positive whole number"):
+        VmapWrapper(ProbeEnv("discounting"), 0)
+    with pytest.raises(TypeError, match="key"):
+        make_probe("discounting").reset(jnp.zeros(3))

@@ -1,0 +1,77 @@
+"""The episode's clock, its return and its end."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.envs import AutoresetMode
+from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, OneEpisodeWrapper, VmapWrapper
+from tests.support.probe_envs import TIME_LIMIT, ProbeEnv
+
+
+def end_of_episode(env: EpisodeWrapper):
+    state = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    while not state.done:
+        state = step(state, jnp.asarray(0))
+    return state
+
+
+def test_the_clock_truncates() -> None:
+    state = end_of_episode(EpisodeWrapper(ProbeEnv("termination"), TIME_LIMIT - 1))
+    assert (bool(state.info.termination), bool(state.info.truncation)) == (False, True)
+    assert state.info.steps == state.info.episode_length == TIME_LIMIT - 1
+    assert state.info.episode_return == TIME_LIMIT - 1
+
+
+@pytest.mark.parametrize("limit", [TIME_LIMIT, TIME_LIMIT + 1, None])
+def test_both_at_once_is_termination(limit: int | None) -> None:
+    state = end_of_episode(EpisodeWrapper(ProbeEnv("termination"), limit))
+    assert (bool(state.info.termination), bool(state.info.truncation)) == (True, False)
+    assert state.info.steps == TIME_LIMIT
+
+
+def test_limits() -> None:
+    assert EpisodeWrapper(ProbeEnv("time_limit"), 5).max_episode_steps == 5
+    assert EpisodeWrapper(ProbeEnv("time_limit")).max_episode_steps is None
+    with pytest.raises(ValueError, match="EpisodeWrapper inside already"):
+        EpisodeWrapper(EpisodeWrapper(ProbeEnv("time_limit"), 5), 3)
+    with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
+        EpisodeWrapper(ProbeEnv("time_limit"), 0)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_one_episode_each_in_a_vector_env(inside: bool) -> None:
+    """The vector env freezes ended episodes by itself; a wrapper that does so already changes nothing."""
+    env = EpisodeWrapper(ProbeEnv("termination"), 3)
+    vector = VmapWrapper(OneEpisodeWrapper(env) if inside else env, 2)
+    state = vector.reset(jax.random.key(0))
+    rewards = []
+    for _ in range(5):
+        state = vector.step(state, jnp.zeros(2, jnp.int32))
+        rewards.append(float(state.reward[0]))
+    assert rewards == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert state.info.steps.tolist() == [3, 3]
+    assert (state.obs == state.info.next_obs).all()
+
+
+def test_a_frozen_episode_is_followed_by_no_other() -> None:
+    for mode in set(AutoresetMode) - {AutoresetMode.DISABLED}:
+        with pytest.raises(TypeError, match="starts new episodes, and OneEpisodeWrapper would freeze them all"):
+            VECTOR_ENVS[mode](OneEpisodeWrapper(EpisodeWrapper(ProbeEnv("termination"), 3)), 2)
+
+
+def test_one_episode_freezes() -> None:
+    env = OneEpisodeWrapper(EpisodeWrapper(ProbeEnv("discounting")))
+    state = env.reset(jax.random.key(0))
+    rewards, observations = [], []
+    for _ in range(4):
+        state = env.step(state, jnp.asarray(0))
+        rewards.append(float(state.reward))
+        observations.append(float(state.obs[0]))
+    assert rewards == [0.0, 1.0, 0.0, 0.0]
+    assert observations == [1.0, 2.0, 2.0, 2.0]
+    assert state.done
+    assert state.info.steps == 2

@@ -1,0 +1,124 @@
+"""The learn loop on the host: where it starts, what it counts, what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.execution import learning, programs
+from evorl.execution.learning import TrainingDiverged
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import assert_identical, small
+
+
+class Notes:
+    """A recorder that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.plans, self.rows, self.messages, self.signs = [], [], [], 0
+
+    def start(self, plan) -> None:
+        self.plans.append(plan)
+
+    def write(self, row) -> None:
+        self.rows.append(dict(row))
+
+    def progress(self, timesteps, steps_per_second, latest) -> None:
+        self.signs += 1
+
+    def message(self, text) -> None:
+        self.messages.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+class Shelf:
+    """A checkpointer that remembers the iterations of a state, and those it is said to have behind it."""
+
+    def __init__(self) -> None:
+        self.saved = []
+
+    def save(self, state, progress, score) -> None:
+        self.saved.append((int(state.iterations), progress["iterations"]))
+
+
+@pytest.fixture(scope="module")
+def workflow() -> Workflow:
+    return small("ppo", total_timesteps=6 * 64 + 1, log_interval=2 * 64)
+
+
+def _copy(state):
+    return jax.tree.map(jnp.copy, state)
+
+
+def test_iterations_made_by_hand_count(workflow: Workflow) -> None:
+    state = workflow.init(0)
+    for _ in range(2):
+        _, state = workflow.step(state)
+    notes = Notes()
+    last = workflow.learn(_copy(state), recorder=notes)
+    assert int(last.iterations) == 6
+    assert (notes.plans[0].first_iterations, notes.plans[0].total_timesteps) == (2, 6 * 64)
+    assert [row["timesteps"] for row in notes.rows] == [4 * 64, 6 * 64]
+    assert "Whole iterations of 64 steps: training for 384 steps." in notes.messages
+
+
+def test_a_finished_state_stays_as_it_is(workflow: Workflow) -> None:
+    last = workflow.learn(key=1)
+    notes = Notes()
+    assert_identical(workflow.learn(_copy(last), recorder=notes), last)
+    assert notes.rows == []
+    assert notes.signs == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_interval", "calls", "saved"),
+    [(0, [0, 1], [6]), (128, [0, 1, 2, 4], [2, 4, 6])],
+    ids=["rows only", "checkpoints"],
+)
+def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
+    checkpoint_interval: int, calls: list[int], saved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk is one iteration, by which the length of the others is chosen."""
+    workflow = small(
+        "ppo", total_timesteps=6 * 64, log_interval=64, eval_interval=0, checkpoint_interval=checkpoint_interval
+    )
+    notes, shelf, run = Notes(), Shelf(), programs.iterate_program
+    rows_at_calls = []
+
+    def noted(*args):
+        rows_at_calls.append(len(notes.rows))
+        return run(*args)
+
+    state = workflow.init(0)
+    monkeypatch.setattr(programs, "iterate_program", noted)
+    monkeypatch.setattr(learning, "SECONDS_PER_CHUNK", 1e9)
+    workflow.learn(state, recorder=notes, checkpointer=shelf)
+    assert rows_at_calls == calls
+    assert [row["iterations"] for row in notes.rows] == [1, 2, 3, 4, 5, 6]
+    assert [row["timesteps"] for row in notes.rows] == [64 * i for i in range(1, 7)]
+    assert shelf.saved == [(i, i) for i in saved]
+
+
+def test_schedules_end_with_the_training() -> None:
+    workflow = small(
+        "ppo", optimizer={"name": "sgd", "learning_rate": {"start": 0.3, "end": 0.1}, "max_grad_norm": None}
+    )
+    state = workflow.init(0)
+    params = gradients = {"w": jnp.ones(())}
+    opt_state = workflow.optimizer.init(params)
+    for iterations, share in ((0, 0.0), (5, 0.25), (20, 1.0), (30, 1.0)):
+        at = state.replace(iterations=state.iterations.add(iterations))
+        progress = workflow.progress(at)
+        np.testing.assert_allclose(progress, share, rtol=1e-6)
+        moved, _ = workflow.optimizer.apply(gradients, opt_state, params, progress)
+        np.testing.assert_allclose(moved["w"], 1.0 - (0.3 - 0.2 * share), rtol=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    broken = small("ppo", optimizer={"learning_rate": 1e30})
+    with pytest.raises(TrainingDiverged, match=r"became (nan|-?inf) in iteration \d+ \(\d+ steps\); no checkpoint"):
+        broken.learn()

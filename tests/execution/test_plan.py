@@ -1,0 +1,113 @@
+"""How a workflow is laid out over devices and seeds, and what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from evorl.envs import create_env
+from evorl.execution import plan
+from evorl.execution.plan import plan_execution
+from evorl.execution.programs import SEED_AXIS, Execution
+from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+
+
+def _env(num_envs: int, name: str = "CartPole-v1") -> Any:
+    return create_env(name, parallel=num_envs)
+
+
+def test_small_work_stays_on_one_device() -> None:
+    assert plan_execution(_env(4))[0] == Execution()
+
+
+def test_large_work_takes_all_devices_that_share_it_evenly() -> None:
+    assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
+    assert plan_execution(_env(4098))[0] == Execution(num_devices=3, axis=DATA_AXIS)
+
+
+def test_work_that_need_not_be_shared_evenly_takes_all_devices() -> None:
+    assert plan_execution(_env(4098), evenly=False)[0] == Execution(num_devices=4, axis=DATA_AXIS)
+    assert plan_execution(_env(7), min_bytes=0, evenly=False)[0].num_devices == 4
+    assert plan_execution(_env(3), min_bytes=0, evenly=False)[0].num_devices == 3
+    assert plan_execution(_env(7), devices=2, evenly=False)[0].num_devices == 2
+
+
+def test_accelerators_share_minibatches_and_step_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert plan_execution(_env(8)) == (Execution(num_devices=4, axis=DATA_AXIS), None)
+
+
+@pytest.mark.parametrize(("num_seeds", "num_devices"), [(8, 4), (6, 3), (2, 2)])
+def test_seeds_are_shared_out_first(num_seeds: int, num_devices: int) -> None:
+    plan, _ = plan_execution(_env(4), num_seeds=num_seeds)
+    assert plan == Execution(num_seeds=num_seeds, num_devices=num_devices, axis=SEED_AXIS)
+
+
+@pytest.mark.parametrize(("num_members", "num_seeds", "num_devices"), [(8, 1, 4), (6, 1, 3), (5, 1, 1), (5, 3, 3)])
+def test_members_are_shared_out_instead_of_environments(num_members: int, num_seeds: int, num_devices: int) -> None:
+    plan, _ = plan_execution(_env(4096), num_seeds=num_seeds, num_members=num_members)
+    assert plan.num_devices == num_devices
+    assert plan.axis == (None if num_devices == 1 else SEED_AXIS if num_seeds > 1 else MEMBER_AXIS)
+    with pytest.raises(ValueError, match=r"7 members cannot be shared evenly by 2 devices: choose num_members"):
+        plan_execution(_env(4096), devices=2, num_members=7)
+
+
+def test_what_is_asked_for_is_done() -> None:
+    assert plan_execution(_env(4), devices=2, env_chunk=3) == (Execution(num_devices=2, axis=DATA_AXIS), 3)
+    assert plan_execution(_env(4096), devices=1, env_chunk=None) == (Execution(), None)
+
+
+def test_blocks_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    bytes_per_env = plan.state_bytes(jax.eval_shape(_env(8).env.reset, jax.random.key(0)))
+    assert 30 < bytes_per_env < 1000
+    for cache_bytes in (1 << 18, 1 << 21):
+        monkeypatch.setattr(plan, "core_cache_bytes", lambda size=cache_bytes: size)
+        assert plan_execution(_env(8))[1] == int(plan.CACHE_SHARE * cache_bytes) // bytes_per_env
+    monkeypatch.setattr(plan, "core_cache_bytes", lambda: 1 << 10)
+    assert plan_execution(_env(8))[1] == plan.LEAST_BLOCK
+
+
+def _cache(folder: Path, index: int, level: int, kind: str, size: str, cores: str) -> None:
+    cache = folder / f"index{index}"
+    cache.mkdir()
+    for name, text in {"level": str(level), "type": kind, "size": size, "shared_cpu_list": cores}.items():
+        (cache / name).write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "expected"),
+    [("512K", "0", 512 << 10), ("2M", "0,16", 1 << 20), ("4096K", "0-3", 1 << 20), ("2M", "0-1,8-9", 512 << 10)],
+)
+def test_the_second_level_cache_of_a_core_is_read(tmp_path: Path, size: str, cores: str, expected: int) -> None:
+    _cache(tmp_path, 0, 1, "Data", "32K", "0")
+    _cache(tmp_path, 1, 2, "Instruction", "64K", "0")
+    _cache(tmp_path, 2, 2, "Unified", size, cores)
+    _cache(tmp_path, 3, 3, "Unified", "32M", "0-7")
+    assert plan.core_cache_bytes(tmp_path) == expected
+
+
+def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
+    assert plan.core_cache_bytes(tmp_path / "absent") == plan.USUAL_CACHE
+    _cache(tmp_path, 0, 1, "Data", "32K", "0")
+    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+    _cache(tmp_path, 1, 2, "Unified", "much", "0")
+    assert plan.core_cache_bytes(tmp_path) == plan.USUAL_CACHE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"devices": 5}, "devices=5 was asked for, and JAX sees 4: ask for at most 4."),
+        ({"devices": 3}, "4 environments cannot be shared evenly by 3 devices: choose num_envs"),
+        ({"devices": 0}, "devices is 'auto' or a positive number, got 0."),
+        ({"devices": "many"}, "devices is 'auto' or a positive number, got 'many'."),
+        ({"env_chunk": 0}, "env_chunk is 'auto', null or a positive number, got 0."),
+        ({"env_chunk": "all"}, "env_chunk is 'auto', null or a positive number, got 'all'."),
+    ],
+)
+def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        plan_execution(_env(4), **arguments)

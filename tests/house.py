@@ -1,0 +1,145 @@
+"""How the house stands, measured: ``python -m tests.house`` prints the table, the tests hold its bars."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+import typing
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.import_graph import circles, closure, import_graph
+from tests.support.source_tree import read_tree
+
+ROOT = Path(__file__).resolve().parents[1]
+# What is measured, and what it may be at most: as it stands, to be tightened whenever it gets better.
+BARS: dict[str, float] = {
+    "lines of the functions that a PPO step enters": 1090,
+    "files of the functions that a PPO step enters": 22,
+    "lines of the functions that a SAC step enters": 1286,
+    "files of the functions that a SAC step enters": 29,
+    "files that the import of algorithms/ppo.py reads": 68,
+    "lines of configs/agent that stand in another of its files, %": 40.9,
+    "lines of configs/env that stand in another of its files, %": 36.8,
+    "settings in configs/agent that repeat the default of the class": 2,
+    "settings in configs/agent that differ from it": 33,
+    "circles of imports": 0,
+    "classes of ours in the longest line of workflows": 4,
+}
+CONFIGS = {
+    "ppo": {"env": "CartPole-v1", "num_envs": 4, "num_minibatches": 4},
+    "sac": {"env": "CartPole-v1"},
+}
+
+
+def workflow_class(algorithm: str) -> type:
+    """The workflow that a module of ``evorl.algorithms`` is about."""
+    module = importlib.import_module(f"evorl.algorithms.{algorithm}")
+    return next(c for name, c in vars(module).items() if name.endswith("Workflow") and c.__module__ == module.__name__)
+
+
+def entered(algorithm: str) -> tuple[int, int]:
+    """Lines and files of the functions of ours that are entered while one step is traced, in a fresh process."""
+    import jax
+
+    workflow: Any = workflow_class(algorithm)
+    workflow = workflow.build_from_config(CONFIGS[algorithm])
+    state = jax.eval_shape(workflow.setup, jax.random.key(0))
+    jax.clear_caches()
+    functions: dict[str, set[tuple[int, int]]] = defaultdict(set)
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/evorl/" in code.co_filename and code.co_name != "<module>":
+            last = max(line for _, _, line in code.co_lines() if line)
+            functions[code.co_filename].add((code.co_firstlineno, last))
+
+    sys.setprofile(note)
+    try:
+        jax.eval_shape(workflow.pure_step, state)
+    finally:
+        sys.setprofile(None)
+    # A function within a function is counted once.
+    lines = sum(len({n for first, last in spans for n in range(first, last + 1)}) for spans in functions.values())
+    return lines, len(functions)
+
+
+def repeated_share(folder: Path) -> float:
+    """Percent of the lines of its YAML files that stand in another of them as well; comments alone do not count."""
+    texts = [[line.strip() for line in p.read_text("utf-8").splitlines()] for p in sorted(folder.rglob("*.yaml"))]
+    texts = [[line for line in lines if line and not line.startswith("#")] for lines in texts]
+    homes = Counter(line for lines in texts for line in set(lines))
+    return round(100 * sum(homes[line] > 1 for lines in texts for line in lines) / max(1, sum(map(len, texts))), 1)
+
+
+def defaults_said_twice() -> tuple[int, int]:
+    """Settings of the agents' YAML files that say what the class says, and those that say something else."""
+    from omegaconf import OmegaConf
+
+    same = other = 0
+    for path in sorted((ROOT / "configs/agent").rglob("*.yaml")):
+        config: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        if not isinstance(config.get("workflow"), str):
+            continue
+        module, _, name = config["workflow"].rpartition(".")
+        for value, default in _with_defaults(getattr(importlib.import_module(module), name), config):
+            same, other = same + (value == default), other + (value != default)
+    return same, other
+
+
+def _with_defaults(cls: type, config: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Each setting for which the class, or the class of one of its fields, has a default; and that default."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if field.name not in config:
+            continue
+        value, kind = config[field.name], hints[field.name]
+        if isinstance(value, dict) and dataclasses.is_dataclass(kind):
+            yield from _with_defaults(typing.cast(type, kind), value)
+        elif field.default is not dataclasses.MISSING and not dataclasses.is_dataclass(field.default):
+            yield (list(value) if isinstance(value, tuple) else value), field.default
+
+
+def longest_line() -> int:
+    """Classes of ours, besides the containers of ``evorl.types``, from a workflow of an algorithm to its root."""
+    algorithms = [p.stem for p in (ROOT / "evorl/algorithms").glob("[!_]*.py")]
+    lines = [workflow_class(algorithm).__mro__ for algorithm in algorithms]
+    return max(sum(c.__module__.startswith("evorl.") and c.__module__ != "evorl.types" for c in mro) for mro in lines)
+
+
+def measure() -> dict[str, float]:
+    """The table, in the order of ``BARS``."""
+    graph = import_graph(read_tree(ROOT))
+    numbers: list[float] = [*entered("ppo"), *entered("sac"), len(closure(graph, "evorl/algorithms/ppo.py"))]
+    numbers += [repeated_share(ROOT / "configs" / folder) for folder in ("agent", "env")]
+    numbers += [*defaults_said_twice(), len(circles(graph)), longest_line()]
+    return dict(zip(BARS, numbers, strict=True))
+
+
+def main() -> None:
+    """Print the table; with ``--json`` the numbers alone."""
+    measured = measure()
+    if "--json" in sys.argv:
+        print(json.dumps(measured))
+        return
+    width = max(map(len, BARS))
+    print(f"{'measure':{width}}  {'is':>7}  {'at most':>7}")
+    for name, number in measured.items():
+        print(f"{name:{width}}  {number:7g}  {BARS[name]:7g}{'' if number <= BARS[name] else '  above its bar'}")
+    suites = [p.stem for p in sorted((ROOT / "tests/conformance").glob("[!t_]*.py"))]
+    inherited = Counter(
+        name
+        for p in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"\((\w+Contract)\):", p.read_text("utf-8"))
+    )
+    print(f"contract suites: {', '.join(suites)}; classes that inherit them: {dict(sorted(inherited.items()))}")
+    print("files edited by adding an algorithm: 0, by tests/test_adding_an_algorithm.py")
+
+
+if __name__ == "__main__":
+    main()

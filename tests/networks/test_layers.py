@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.networks.layers import dense, orthogonal_matrix
+
+KEY = jax.random.key(0)
+X = jax.random.normal(jax.random.key(1), (5, 6))
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3, 16, 17])
+def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) -> None:
+    module = dense(num_outputs, orthogonal=True, scale=1.0)
+    params = module.init(KEY, X)["params"]
+
+    def loss(params: dict) -> jax.Array:
+        return jnp.sum(jnp.sin(module.apply({"params": params}, X)))
+
+    def plain(params: dict) -> jax.Array:
+        return jnp.sum(jnp.sin(X @ params["kernel"] + params["bias"]))
+
+    def derivatives(loss) -> tuple:  # of first order, and of second: forward over reverse
+        return jax.grad(loss)(params), jax.jvp(jax.grad(loss), (params,), (params,))[1]
+
+    results = jax.jit(lambda: (derivatives(loss), derivatives(plain)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
+def test_orthogonal_weights_have_their_gain() -> None:
+    kernel = dense(3, orthogonal=True, scale=0.01).init(KEY, X)["params"]["kernel"]
+    np.testing.assert_allclose(kernel.T @ kernel, 1e-4 * np.eye(3), atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40), (16, 16), (1, 5), (3, 3, 2, 8), (3, 3, 8, 40)], ids=str)
+def test_the_shorter_side_of_an_orthogonal_matrix_is_orthonormal(shape: tuple[int, ...]) -> None:
+    matrix = np.asarray(orthogonal_matrix(KEY, shape, scale=2.0))
+    assert (matrix.shape, matrix.dtype) == (shape, np.float32)
+    rows = matrix.reshape(-1, shape[-1]) / 2.0  # of a convolution: window and inputs are the rows
+    _assert_orthonormal(rows)
+
+
+def test_orthogonal_matrices_of_several_keys_are_each_orthonormal_and_differ() -> None:
+    keys = jax.random.split(KEY, 8)
+    matrices = np.asarray(jax.jit(jax.vmap(lambda key: orthogonal_matrix(key, (24, 12))))(keys))
+    for matrix in matrices:
+        _assert_orthonormal(matrix)
+    np.testing.assert_allclose(matrices[3], orthogonal_matrix(keys[3], (24, 12)), atol=1e-5)
+    assert np.abs(matrices[0] - matrices[1]).max() > 0.1
+
+
+def _assert_orthonormal(rows: np.ndarray) -> None:
+    rows = rows.astype(np.float64)
+    gram = rows @ rows.T if rows.shape[0] < rows.shape[1] else rows.T @ rows
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
+
+
+def test_uniform_weights_stay_within_their_bound() -> None:
+    kernel = dense(200, orthogonal=False, scale=1.0).init(KEY, X)["params"]["kernel"]
+    bound = np.sqrt(3.0 / 6.0)
+    assert 0.9 * bound < np.abs(kernel).max() <= bound

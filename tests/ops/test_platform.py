@@ -1,0 +1,41 @@
+"""What makes up for a CPU's compiler is in no program for anything else."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.networks.layers import convolution, dense
+from evorl.ops.collectives import on_cpu
+from evorl.ops.random import unrolled
+
+KEY = jax.random.key(0)
+
+
+def _of_a_narrow_layer() -> str:
+    module, x = dense(2, orthogonal=True, scale=1.0), jnp.zeros((64, 8))
+    return str(jax.make_jaxpr(module.apply)(module.init(KEY, x), x))
+
+
+def _of_a_wide_layer() -> str:
+    module, x = dense(64, orthogonal=True, scale=1.0), jnp.zeros((512, 64))
+    return str(jax.make_jaxpr(module.apply)(module.init(KEY, x), x))
+
+
+def _of_a_convolution() -> str:
+    module, x = convolution(2, 3, 1, "same", orthogonal=True, scale=1.0), jnp.zeros((1, 8, 8, 1))
+    return str(jax.make_jaxpr(module.apply)(module.init(KEY, x), x))
+
+
+def test_tricks_are_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_cpu()
+    assert unrolled(KEY) is not KEY
+    assert "optimization_barrier" in _of_a_narrow_layer()
+    assert "custom_jvp" in _of_a_wide_layer()
+    assert "conv_general_dilated" not in _of_a_convolution()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert unrolled(KEY) is KEY
+    assert "optimization_barrier" not in _of_a_narrow_layer()
+    assert "custom_jvp" not in _of_a_wide_layer()
+    assert "conv_general_dilated" in _of_a_convolution()

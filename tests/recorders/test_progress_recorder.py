@@ -1,0 +1,26 @@
+"""A panel on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.recorders import LivePanel, PlainLines, ProgressRecorder
+from tests.support.recorded_runs import make_plan
+
+
+def test_output_that_is_no_terminal_gets_plain_lines(capsys: pytest.CaptureFixture) -> None:
+    recorder = ProgressRecorder()
+    recorder.message("early")
+    recorder.start(make_plan())
+    assert isinstance(recorder.recorders[0], PlainLines)
+    recorder.message("late")
+    recorder.close()
+    assert capsys.readouterr().out == "early\nPPOWorkflow: 1,200 environment steps\nlate\n"
+
+
+def test_the_panel_can_be_asked_for(capsys: pytest.CaptureFixture) -> None:
+    recorder = ProgressRecorder(live=True)
+    recorder.start(make_plan())
+    assert isinstance(recorder.recorders[0], LivePanel)
+    recorder.close()
+    assert "PPOWorkflow" in capsys.readouterr().out

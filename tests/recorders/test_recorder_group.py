@@ -1,0 +1,56 @@
+"""The fan-out, and the contract with the learn loop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from evorl.recorders import Recorder, RecorderGroup
+from tests.support.recorded_runs import make_plan, make_row
+
+
+class Noting(Recorder):
+    def __init__(self, calls: list, name: str, failure: Exception | None = None) -> None:
+        self.calls, self.name, self.failure = calls, name, failure
+
+    def write(self, row) -> None:
+        self.calls.append((self.name, "write", row["iterations"]))
+
+    def resume_at(self, iterations: int) -> None:
+        self.calls.append((self.name, "resume_at", iterations))
+
+    def close(self) -> None:
+        self.calls.append((self.name, "close"))
+        if self.failure:
+            raise self.failure
+
+
+def test_a_group_passes_everything_on_in_order() -> None:
+    calls: list = []
+    group = RecorderGroup([Noting(calls, "a"), Noting(calls, "b")])
+    group.start(make_plan())
+    group.write(make_row(1))
+    group.progress(100, 1.0, {})
+    group.message("hello")
+    group.close()
+    assert calls == [("a", "write", 1), ("b", "write", 1), ("a", "close"), ("b", "close")]
+
+
+def test_all_are_closed_even_when_one_fails() -> None:
+    calls: list = []
+    group = RecorderGroup([Noting(calls, "a", OSError("first")), Noting(calls, "b", OSError("second"))])
+    with pytest.raises(OSError, match="first"):
+        group.close()
+    assert calls == [("a", "close"), ("b", "close")]
+
+
+def test_importing_recorders_imports_no_library() -> None:
+    code = (
+        "import sys, evorl; before = set(sys.modules); import evorl.recorders, evorl.runs, evorl.runs.folder;"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before};"
+        "print(sorted(new & {'rich', 'tensorboardX', 'matplotlib', 'wandb', 'orbax', 'omegaconf', 'tensorstore'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,83 @@
+"""TensorBoard events: readable, over environment steps, purged on resume."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+
+from evorl.recorders import TensorBoardRecorder, tensorboard_recorder
+from evorl.runs.files import RunFolderError
+from tests.support.recorded_runs import make_plan, make_row, record
+
+
+def read_events(folder: Path) -> list:
+    """The events of a folder in TensorBoard's order: records of length, checksum, data, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    events = []
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("Q", data[:8])
+            events.append(Event.FromString(data[12 : 12 + length]))
+            data = data[16 + length :]
+    return events
+
+
+def test_every_row_is_one_event_at_its_environment_step(tmp_path: Path) -> None:
+    record(TensorBoardRecorder(tmp_path / "tensorboard"))
+    events = read_events(tmp_path / "tensorboard")
+    assert events[0].file_version == "brain.Event:2"
+    rows = [event for event in events if event.HasField("summary")]
+    assert [event.step for event in rows] == [100 * i for i in range(1, 13)]
+    values = {value.tag: value.simple_value for value in rows[4].summary.value}
+    assert values == pytest.approx(make_row(5), rel=1e-6)
+
+
+def test_a_resume_purges_later_events_and_keeps_the_earlier_file(tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import SessionLog
+
+    record(TensorBoardRecorder(tmp_path), last=7)
+    record(TensorBoardRecorder(tmp_path), first=6)
+    assert len(list(tmp_path.iterdir())) == 2
+    (start,) = [event for event in read_events(tmp_path) if event.HasField("session_log")]
+    assert (start.session_log.status, start.step) == (SessionLog.START, 501)
+
+
+def test_nothing_is_written_before_the_first_row(tmp_path: Path) -> None:
+    recorder = TensorBoardRecorder(tmp_path / "tensorboard")
+    recorder.start(make_plan())
+    recorder.close()
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_full_disk_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboardX import event_file_writer
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    recorder = TensorBoardRecorder(tmp_path)
+    monkeypatch.setattr(tensorboard_recorder, "SECONDS_BETWEEN_WRITES", 0.0)
+    recorder.write(make_row(1))
+    assert len(read_events(tmp_path)) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(event_file_writer.EventsWriter, "write_event", fail)
+        with pytest.raises(RunFolderError, match="no space is left"):
+            recorder.write(make_row(2))
+    recorder.close()
+
+
+@pytest.mark.parametrize("place", ["tensorboard", "tensorboard/events"])
+def test_events_are_not_written_through_a_link(tmp_path: Path, place: str) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(tmp_path / "target")
+    recorder = TensorBoardRecorder(tmp_path / "tensorboard")
+    recorder.write(make_row(1))
+    with pytest.raises(RunFolderError, match="is a symbolic link"):
+        recorder.close()
+    assert list((tmp_path / "target").iterdir()) == []

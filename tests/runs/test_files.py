@@ -1,0 +1,95 @@
+"""Writing safely: never through a link, closed to others where programs lie, and failures in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.files import (
+    RunFolderError,
+    make_folder,
+    make_private_folder,
+    open_to_write,
+    refuse_link,
+    write_text,
+    writing_to,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space is left on its disk.*free some space"),
+        (OSError(errno.EROFS, "Read-only file system"), "its disk is read-only.*choose a folder"),
+        (PermissionError(errno.EACCES, "Permission denied"), "permission is denied"),
+        (ValueError("RESOURCE_EXHAUSTED: write failed: No space left on device"), "no space is left on its disk"),
+        (OSError("something else"), "something else"),
+    ],
+)
+def test_failures_to_write_become_one_sentence(error: Exception, said: str) -> None:
+    with pytest.raises(RunFolderError, match=f"Cannot write to here: .*{said}"), writing_to("here"):
+        raise error
+
+
+def test_other_errors_pass_unchanged() -> None:
+    with pytest.raises(ValueError, match=r"^a bug$"), writing_to("here"):
+        raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "wb", "ab"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_link_is_not_written_through(tmp_path: Path, mode: str, exists: bool) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    if exists:
+        target.write_text("precious")
+    link.symlink_to(target)
+    with pytest.raises(RunFolderError, match=r"link is a symbolic link, and what it leads to is not written"):
+        open_to_write(link, mode)
+    assert (target.read_text() == "precious") if exists else not target.exists()
+
+
+def test_a_link_that_appears_at_the_last_moment_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorl.runs.files.refuse_link", lambda path: None)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="link"):
+        open_to_write(tmp_path / "link")
+    assert not (tmp_path / "target").exists()
+
+
+def test_text_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    write_text(tmp_path / "file", "1 ± 2\n")
+    with open_to_write(tmp_path / "file", "a") as file:
+        file.write("3\n")
+    assert (tmp_path / "file").read_bytes() == b"1 \xc2\xb1 2\n3\n"
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    for check in (make_folder, refuse_link):
+        with pytest.raises(RunFolderError, match="is a symbolic link"):
+            check(tmp_path / "link")
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_a_private_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache" / "compiled"
+    for mode in (None, 0o777):
+        if mode:
+            folder.chmod(mode)
+        make_private_folder(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "cache" / "file").write_text("")
+    with pytest.raises(RunFolderError, match="in the way"):
+        make_private_folder(tmp_path / "cache" / "file")
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid == 0:
+        folder.chmod(0o777)
+    with pytest.raises(RunFolderError, match="belongs to another user"):
+        make_private_folder(folder)

@@ -1,0 +1,157 @@
+"""Run folders: making, finding and naming them, and failures to write in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+
+
+def with_checkpoint(folder: RunFolder, step: int, saved_at: float) -> RunFolder:
+    manifest = folder.checkpoints / str(step) / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    os.utime(manifest, (saved_at, saved_at))
+    return folder
+
+
+def test_create_stores_the_config_with_references_resolved(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "runs", {"seed": 3, "agent": {"seed": "${seed}"}})
+    assert folder.load_config().agent.seed == 3
+    assert folder.config.read_text() == "seed: 3\nagent:\n  seed: 3\n"
+    assert RunFolder.open(folder.path) == folder
+
+
+def test_runs_started_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert len({RunFolder.create(tmp_path, "a: 1\n").path for _ in range(3)}) == 3
+
+
+def test_create_refuses_to_overwrite_a_run(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, {}, name="first")
+    with pytest.raises(RunFolderError, match="holds a run already: resume it"):
+        RunFolder.create(tmp_path, {}, name="first")
+
+
+def test_all_paths_lie_within_the_folder(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, {})
+    paths = (folder.config, folder.metrics_csv, folder.metrics_jsonl, folder.tensorboard, folder.checkpoints)
+    for path in (*paths, folder.learning_curve, folder.log):
+        assert path.parent == folder.path
+
+
+def test_latest_is_the_run_with_the_newest_checkpoint_at_any_depth(tmp_path: Path) -> None:
+    with_checkpoint(RunFolder.create(tmp_path, {}, name="b"), 10, saved_at=1000.0)
+    nested = with_checkpoint(RunFolder.create(tmp_path / "sweep", {}, name="a"), 5, saved_at=2000.0)
+    RunFolder.create(tmp_path, {}, name="c")  # newer, but nothing to resume
+    assert RunFolder.latest(tmp_path) == nested
+    assert RunFolder.find("latest", tmp_path) == nested
+
+
+def test_latest_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"No run with a checkpoint .*\(no runs\)"):
+        RunFolder.latest(tmp_path / "nowhere")
+    RunFolder.create(tmp_path, {})
+    with pytest.raises(RunFolderError, match="1 runs without one"):
+        RunFolder.latest(tmp_path)
+
+
+def test_a_missing_folder_is_answered_with_the_nearest_names(tmp_path: Path) -> None:
+    for name in ("ppo-hopper", "sac-hopper", "zebra"):
+        RunFolder.create(tmp_path, {}, name=name)
+    with pytest.raises(RunFolderError, match=r"There is no folder .*ppo-hoper.* Like-named runs: .*ppo-hopper"):
+        RunFolder.open(tmp_path / "ppo-hoper")
+    with pytest.raises(RunFolderError, match="Runs nearby"):
+        RunFolder.open(tmp_path / "1234567")
+
+
+def test_a_folder_that_is_no_run_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    inside = RunFolder.create(tmp_path / "other", {}, name="run")
+    with pytest.raises(RunFolderError, match=r"is no run folder: it has no config.yaml\. .*other/run"):
+        RunFolder.open(tmp_path / "other")
+    assert RunFolder.find("run", tmp_path / "other") == inside
+    empty = tmp_path / "far" / "away" / "empty"
+    empty.mkdir(parents=True)
+    with pytest.raises(RunFolderError, match="holds no runs either"):
+        RunFolder.open(empty)
+
+
+def test_runs_are_looked_for_in_their_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "runs"
+    for group, name in (("ppo-hopper", "2026-01-01"), ("ppo-hopper", "2026-01-02"), ("sac-ant", "2026-01-03")):
+        RunFolder.create(root / group, {}, name=name)
+    said = r"Like-named runs: \S*/ppo-hopper/2026-01-02, \S*/ppo-hopper/2026-01-01"
+    with pytest.raises(RunFolderError, match=said):
+        RunFolder.open(root / "ppo-hoper")
+    with pytest.raises(RunFolderError, match=r"no config.yaml\. .*/ppo-hopper/2026-01-02"):
+        RunFolder.open(root / "ppo-hopper")
+    with pytest.raises(RunFolderError, match=r"Like-named runs: \S*/sac-ant/2026-01-03"):
+        RunFolder.open(root / "sac-ent" / "2026-01-03")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match=said):
+        RunFolder.find("ppo-hoppr", root)
+
+
+def test_another_config_keeps_those_before(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, {"a": 1})
+    folder.update_config({"a": 1})
+    assert [path.name for path in folder.path.iterdir()] == ["config.yaml"]
+    folder.update_config({"a": 2})
+    folder.update_config({"a": 3})
+    texts = [(folder.path / name).read_text() for name in ("config.1.yaml", "config.2.yaml", "config.yaml")]
+    assert texts == ["a: 1\n", "a: 2\n", "a: 3\n"]
+    assert len(list(folder.path.iterdir())) == 3
+
+
+def test_an_unreadable_config_is_named(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "a: [1\n")
+    with pytest.raises(RunFolderError, match=r"config\.yaml is no valid YAML"):
+        folder.load_config()
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="file"):
+        RunFolder.create(tmp_path / "file" / "runs", {})
+
+
+def test_a_run_folder_is_its_users_alone(tmp_path: Path) -> None:
+    for folder in (RunFolder.create(tmp_path, {}), RunFolder.create(tmp_path, {}, name="named")):
+        assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("place", ["run.log", "metrics.csv.new", "checkpoints", "checkpoints/3", "tensorboard/events"])
+def test_links_are_found_before_a_run_goes_on(tmp_path: Path, place: str) -> None:
+    folder = RunFolder.create(tmp_path, {})
+    folder.refuse_links()
+    link = folder.path / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunFolderError, match=f"{place} is a symbolic link"):
+        folder.refuse_links()
+
+
+@pytest.mark.parametrize("name", [".config.yaml.new", "config.1.yaml"])
+def test_a_config_is_not_written_through_a_link(tmp_path: Path, name: str) -> None:
+    folder = RunFolder.create(tmp_path / "runs", {"a": 1})
+    target = tmp_path / "target"
+    (folder.path / name).symlink_to(target)
+    if name == "config.1.yaml":  # its number is taken, so the next one is written
+        folder.update_config({"a": 2})
+        assert (folder.path / "config.2.yaml").read_text() == "a: 1\n"
+    else:
+        with pytest.raises(RunFolderError, match="is a symbolic link"):
+            folder.update_config({"a": 2})
+        assert folder.config.read_text() == "a: 1\n"
+    assert not target.exists()
+
+
+def test_code_from_elsewhere_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, {"env": {"factory": "os:system"}})
+    with pytest.raises(RunFolderError, match=r"is not of evorl: env\.factory=os:system"):
+        folder.load_config()
+    assert folder.load_config(trust=True).env.factory == "os:system"

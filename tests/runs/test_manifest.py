@@ -1,0 +1,81 @@
+"""Manifests: every kind of damage to a checkpoint's files is noticed and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.manifest import MANIFEST, Damage, read_manifest, read_verified, verify, write_manifest
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A folder of iteration 7 with three files, as whole as can be."""
+    folder = tmp_path / "7"
+    (folder / "state").mkdir(parents=True)
+    for name in ("a.json", "state/b", "state/c"):
+        (folder / name).write_bytes(name.encode() * 50_000)
+    write_manifest(folder, 7)
+    return folder
+
+
+def test_a_whole_one_is_believed(checkpoint: Path) -> None:
+    verify(checkpoint)
+    assert read_manifest(checkpoint).iterations == 7
+    assert sorted(read_manifest(checkpoint).files) == ["a.json", "state/b", "state/c"]
+    assert read_verified(checkpoint, "a.json") == b"a.json" * 50_000
+
+
+def flip(folder: Path) -> None:
+    data = bytearray((folder / "state" / "b").read_bytes())
+    data[123_456] ^= 1
+    (folder / "state" / "b").write_bytes(data)
+
+
+def link(folder: Path) -> None:
+    (folder / "state" / "c").rename(folder.parent / "c")
+    (folder / "state" / "c").symlink_to(folder.parent / "c")
+
+
+def rewrite(folder: Path, **changes) -> None:
+    path = folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (flip, "state/b is not as it was written"),
+    (link, "state/c is a symbolic link"),
+    (lambda folder: (folder / "a.json").unlink(), "a.json is missing"),
+    (lambda folder: (folder / "more").write_text(""), "more is added"),
+    (lambda folder: (folder / MANIFEST).unlink(), "it has no manifest.json"),
+    (lambda folder: (folder / MANIFEST).write_text("{"), "manifest.json cannot be read"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"\xff"), "manifest.json cannot be read"),
+    (lambda folder: rewrite(folder, iterations=8), "by its manifest.json it is the checkpoint of iteration 8"),
+    (lambda folder: rewrite(folder, iterations=1e999), "manifest.json cannot be read"),
+    (lambda folder: rewrite(folder, files=["a.json"]), "manifest.json cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES, ids=[said for _, said in DAMAGES])
+def test_damage_is_named(checkpoint: Path, damage: Callable[[Path], object], said: str) -> None:
+    damage(checkpoint)
+    with pytest.raises(Damage, match=said):
+        verify(checkpoint)
+
+
+def test_a_copy_under_another_name_is_not_believed(checkpoint: Path) -> None:
+    copy = checkpoint.rename(checkpoint.with_name("99999999"))
+    with pytest.raises(Damage, match=r"by its manifest\.json it is the checkpoint of iteration 7"):
+        verify(copy)
+
+
+def test_one_file_is_verified_by_itself(checkpoint: Path) -> None:
+    flip(checkpoint)
+    assert read_verified(checkpoint, "a.json")
+    with pytest.raises(Damage, match="state/b is not as it was written"):
+        read_verified(checkpoint, "state/b")
+    with pytest.raises(Damage, match="nothing cannot be read"):
+        read_verified(checkpoint, "nothing")

@@ -1,0 +1,26 @@
+"""A chart that does not fit together is refused where it is made, not when a run ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.runs.recording import Chart, Panel
+
+COLUMNS = {"steps": np.arange(3), "score": np.ones(3), "best": np.array([0, 1, 0])}
+
+
+def test_a_chart_that_fits() -> None:
+    chart = Chart(COLUMNS, (Panel("steps", "score", marked="best"), Panel("steps", "best", log=True)))
+    assert [panel.marked for panel in chart.panels] == ["best", None]
+
+
+@pytest.mark.parametrize("panel", [Panel("step", "score"), Panel("score", "step"), Panel("score", "score", "step")])
+def test_a_panel_of_a_column_that_is_not_there(panel: Panel) -> None:
+    with pytest.raises(ValueError, match=r"there is no column 'step'\. Did you mean 'steps'\?"):
+        Chart(COLUMNS, (panel,))
+
+
+def test_columns_of_different_lengths() -> None:
+    with pytest.raises(ValueError, match=r"of one length, got {'steps': 3, 'score': 2}"):
+        Chart({"steps": np.arange(3), "score": np.ones(2)}, ())

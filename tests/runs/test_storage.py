@@ -1,0 +1,76 @@
+"""One checkpoint on disk: what lies there, and damage told in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.manifest import write_manifest
+from evorl.runs.storage import check_checkpoint, read_about, read_structure, write_checkpoint
+from evorl.runs.structure import CheckpointError
+
+
+def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
+    state = {"w": jnp.ones((2, 2)), "large": jnp.ones(2**20)}
+    write_checkpoint(tmp_path / "7", state, {"iterations": 7, "score": 2.0, "progress": {"a": 1}})
+    names = ["manifest.json", "progress.json", "state", "structure.json"]
+    assert sorted(path.name for path in (tmp_path / "7").iterdir()) == names
+    leaves, offsets = read_structure(tmp_path / "7")
+    assert [str(leaf) for leaf in leaves] == ["float32[1048576]", "float32[2, 2]"]
+    assert offsets == {"w": 0}
+    assert read_about(tmp_path / "7") == {"iterations": 7, "score": 2.0, "progress": {"a": 1}}
+
+
+def sign(path: Path) -> None:
+    """Make a manifest that fits whatever lies there, as who writes a checkpoint by hand can."""
+    (path / "manifest.json").unlink(missing_ok=True)
+    write_manifest(path, int(path.name))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "progress.json does not describe a run"),
+        ('{"score": "high", "progress": {}}', "its score is 'high'"),
+        ("{", "progress.json is no JSON"),
+        ("[" * 100_000, "progress.json is no JSON"),
+    ],
+)
+def test_what_describes_no_run_is_told_in_words(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "1"
+    path.mkdir()
+    with pytest.raises(CheckpointError, match=r"/1 is damaged: progress\.json cannot be read"):
+        read_about(path)
+    (path / "progress.json").write_text(text)
+    sign(path)
+    with pytest.raises(CheckpointError, match=said):
+        read_about(path)
+
+
+@pytest.mark.parametrize("size", [10, 2**19])  # among the small leaves, and by itself
+def test_arrays_that_the_store_refuses_are_told_in_words(tmp_path: Path, size: int) -> None:
+    checkpointer = RunCheckpointer(tmp_path)
+    template = {"w": jnp.arange(float(size))}
+    checkpointer.save(template, {"iterations": 1})
+    np.testing.assert_array_equal(checkpointer.restore(template)[0]["w"], template["w"])
+    for data in (tmp_path / "1" / "state").rglob("d/*"):
+        data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+    sign(tmp_path / "1")
+    with pytest.raises(CheckpointError, match=r"/1 is damaged: \w+Error"):
+        checkpointer.restore(template)
+
+
+def test_a_structure_that_describes_no_state_is_told_in_words(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "1", {"w": jnp.zeros(3)}, {"iterations": 1, "score": None, "progress": {}})
+    check_checkpoint(tmp_path / "1")
+    (tmp_path / "1" / "structure.json").write_text(json.dumps({"leaves": [{"shape": 1}]}))
+    with pytest.raises(CheckpointError, match=r"structure\.json is not as it was written"):
+        check_checkpoint(tmp_path / "1")
+    sign(tmp_path / "1")
+    with pytest.raises(CheckpointError, match=r"structure\.json does not describe a state"):
+        read_structure(tmp_path / "1")

@@ -1,0 +1,101 @@
+"""What a stored config may say: plain data, and code of this package only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.runs.files import RunFolderError
+from evorl.runs.trust import as_arguments, foreign_names, read_stored_config, refuse_foreign_code
+
+
+def stored(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_stored_config(path)
+
+
+def test_plain_data_is_read_as_it_stands(tmp_path: Path) -> None:
+    config = stored(tmp_path, 'rate: 1e-3\nname: "1e-3"\nlist: [1, null, true]\nempty: {}\nlabel: µ\n')
+    assert dict(config) == {"rate": 1e-3, "name": "1e-3", "list": [1, None, True], "empty": {}, "label": "µ"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: ${oc.env:EVORL_SECRET}",
+        "a: {b: [1, 'x ${oc.env:EVORL_SECRET,none}']}",
+        "name: ${custom:1}",
+        "seed: 1\nother: ${seed}",
+        "resolver: oc.env\nname: ${${resolver}:EVORL_SECRET}",
+        "${oc.env:EVORL_SECRET}: 1",
+    ],
+)
+def test_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("EVORL_SECRET", "hunter2")
+    with pytest.raises(RunFolderError, match="Nothing is looked up for a stored run") as raised:
+        stored(tmp_path, text)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1", "is no valid YAML"),
+        ("[" * 1000, "settings 50 levels deep are not read"),
+        ("a: 1\na: 2", "is no valid YAML"),
+        ("- 1\n- 2", "is no mapping"),
+        ("a: !!python/object/apply:os.system [exit]", "line 1: tags .* are not read"),
+        ("a: !!python/object/apply:pathlib.Path [x]", "line 1: tags .* are not read"),
+        ("a: &a [1]\nb: *a", "line 2: tags .* aliases .* are not read"),
+    ],
+)
+def test_more_than_plain_data_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RunFolderError, match=said):
+        stored(tmp_path, text)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_bytes(b"a: \xff\xfe\n")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        read_stored_config(tmp_path / "config.yaml")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        read_stored_config(tmp_path / "missing.yaml")
+
+
+FOREIGN = {
+    "env": {"factory": "os:system"},
+    "workflow": "helper.W",
+    "inner": {"workflow": "evorl.algorithms.ppo.PPOWorkflow"},
+    "learner": {"workflow": "evorlution.W", "env": {"factory": "evorl.cli.main:train"}},
+    "compilation_cache": "programs",
+    "agent": {"name": "os.system"},
+}
+
+
+def test_names_of_code_are_found_at_any_depth() -> None:
+    assert foreign_names(FOREIGN) == {
+        "env.factory": "os:system",
+        "workflow": "helper.W",
+        "learner.workflow": "evorlution.W",
+        "learner.env.factory": "evorl.cli.main:train",
+        "compilation_cache": "programs",
+    }
+    assert foreign_names({"workflow": "evorl.algorithms.sac.SACWorkflow", "compilation_cache": True}) == {}
+
+
+def test_what_the_user_gave_is_trusted() -> None:
+    config = {"env": {"factory": "mine:make"}, "workflow": "mine.W"}
+    with pytest.raises(RunFolderError, match=r"give env.factory=mine:make workflow=mine.W with the command, or trust"):
+        refuse_foreign_code(config, Path("run"))
+    with pytest.raises(RunFolderError, match=r"evorl: workflow=mine\.W\. If"):
+        refuse_foreign_code(config, Path("run"), {"env.factory"})
+    with pytest.raises(RunFolderError):
+        refuse_foreign_code(config, Path("run"), {"env.fact", "work"})
+    refuse_foreign_code(config, Path("run"), {"env", "workflow"})
+
+
+def test_names_are_quoted_for_a_shell() -> None:
+    assert as_arguments({"env.factory": "os:system; rm -r ~"}) == "'env.factory=os:system; rm -r ~'"

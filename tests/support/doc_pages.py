@@ -1,0 +1,85 @@
+"""The pages of the documentation as data: their code blocks, and the tables that follow from the YAML and from results.
+
+``python -m tests.support.doc_pages`` rewrites the tables in the pages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from benchmarks.learning.page import with_learning
+from benchmarks.results import load
+from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, workflow_settings
+from evorl.config.explained import Setting
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(r"(<!-- settings: (\S+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the line of the page that the text begins in."""
+
+    language: str
+    text: str
+    line: int
+
+
+def pages() -> list[Path]:
+    """The README and every page below ``docs``."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [Block(match[1], match[2], text.count("\n", 0, match.start(2)) + 1) for match in _FENCE.finditer(text)]
+
+
+def settings_table(file: Path) -> str:
+    """The settings of a config file as a Markdown table, those that it leaves to its class too."""
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for name, value, comment in settings(file):
+        if isinstance(value, str) and not value and not comment:
+            continue
+        shown = "" if (isinstance(value, Mapping) and value) or value == "" else f"`{_shown(value)}`"
+        rows.append(f"| `{name}` | {shown} | {comment.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows) + "\n"
+
+
+def settings(file: Path) -> Iterator[Setting]:
+    config = OmegaConf.to_container(OmegaConf.load(file))
+    config.pop("defaults", None)
+    if "workflow" in config:
+        return (setting for setting in workflow_settings(config) if setting[0] != "workflow")
+    if file.parent.name == "evolution":
+        return optimizer_settings(config)
+    return (
+        (name, _Text(value), comment) for name, value, comment in commented_settings(file.read_text(encoding="utf-8"))
+    )
+
+
+class _Text(str):
+    """A value as it stands in a file."""
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, _Text) else as_yaml(value)
+
+
+def with_tables(text: str) -> str:
+    """A page's text with its tables as the YAML files and the recorded results have it now."""
+    text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
+    return with_learning(text, load("learning"))
+
+
+if __name__ == "__main__":
+    for path in pages():
+        path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")

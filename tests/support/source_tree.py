@@ -1,0 +1,115 @@
+"""Source files as the architecture rules see them: imports resolved, names spelt out, functions listed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One Python file: its path from the repository root, with forward slashes, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
+
+    @property
+    def num_lines(self) -> int:
+        return len(self.text.splitlines())
+
+    @property
+    def in_package(self) -> bool:
+        return self.path.startswith("evorl/")
+
+    @property
+    def is_init(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+    @property
+    def module(self) -> str:
+        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    @property
+    def room(self) -> str:
+        """The first name below ``evorl``; empty for the package's own ``__init__``."""
+        return (self.module.split(".") + [""])[1]
+
+    @cached_property
+    def imports(self) -> list[tuple[str, int]]:
+        """Full dotted names imported anywhere in the file, function bodies too, with their lines."""
+        found = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found += [(alias.name, node.lineno) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = self._absolute(node)
+                found += [(f"{base}.{alias.name}", node.lineno) for alias in node.names]
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+                name = node.args[0]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    found.append((name.value, node.lineno))
+        return found
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        package = self.module.split(".") if self.is_init else self.module.split(".")[:-1]
+        parts = package[: len(package) - node.level + 1] + ([node.module] if node.module else [])
+        return ".".join(parts)
+
+    @cached_property
+    def used_names(self) -> list[tuple[str, int]]:
+        """Imported names and attribute chains, spelt out through the aliases of the file's imports."""
+        aliases = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                aliases |= {
+                    a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
+                }
+            elif isinstance(node, ast.ImportFrom):
+                aliases |= {a.asname or a.name: f"{self._absolute(node)}.{a.name}" for a in node.names}
+        chains = list(self.imports)
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", chain := ast.unparse(node)):
+                root, _, rest = chain.partition(".")
+                if root in aliases:
+                    chains.append((f"{aliases[root]}.{rest}", node.lineno))
+        return chains
+
+    @cached_property
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        return [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def read_tree(root: Path) -> list[SourceFile]:
+    """Every Python file of the package, its scripts, tests and benchmarks."""
+    paths = [p for top in ("evorl", "scripts", "tests", "benchmarks") for p in sorted((root / top).rglob("*.py"))]
+    return [SourceFile(p.relative_to(root).as_posix(), p.read_text(encoding="utf-8")) for p in paths]
+
+
+def tracked_paths(root: Path) -> list[Path]:
+    """Every file that git tracks; every file there is, where the tree is no repository."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False)
+    if listing.returncode == 0:
+        paths = [root / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = [p for p in root.rglob("*") if "/." not in f"/{p.relative_to(root)}"]
+    return [path for path in paths if path.is_file()]
+
+
+def tracked_texts(root: Path) -> Iterator[tuple[str, str]]:
+    """Path and text of every tracked file."""
+    for path in tracked_paths(root):
+        try:
+            yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture

@@ -1,0 +1,76 @@
+"""Whole trainings, interrupted ones and resumed ones, as a process of its own would run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.main import restore
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.types import State
+from evorl.workflows.workflow import Workflow
+
+SEED = 3
+
+
+class Interrupted(Exception):
+    """The process is killed without warning."""
+
+
+class DyingRecorder(CsvRecorder):
+    """Killed after the row of an iteration was written, of which the last checkpoint does not know yet."""
+
+    def __init__(self, path: Path, killed_at: int) -> None:
+        super().__init__(path)
+        self.killed_at = killed_at
+
+    def write(self, row: Any) -> None:
+        super().write(row)
+        if row["iterations"] == self.killed_at:
+            self.close()
+            raise Interrupted
+
+
+class Shelf:
+    """A checkpointer that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[int, float | None]] = []
+        self.progress: dict[str, Any] = {}
+
+    def save(self, state: Any, progress: dict[str, Any], score: float | None) -> None:
+        assert int(state.iterations) == progress["iterations"]
+        self.saved.append((progress["iterations"], score))
+        self.progress = progress
+
+
+def run_in(
+    folder: Path, workflow: Workflow, should_stop: Callable[[], bool] | None = None, killed_at: int | None = None
+) -> State:
+    """A training from the beginning, which leaves ``metrics.csv`` and ``checkpoints`` in the folder."""
+    table = folder / "metrics.csv"
+    recorder = CsvRecorder(table) if killed_at is None else DyingRecorder(table, killed_at)
+    checkpointer = RunCheckpointer(folder / "checkpoints")
+    state = workflow.learn(workflow.init(SEED), recorder=recorder, checkpointer=checkpointer, should_stop=should_stop)
+    recorder.close()
+    return state
+
+
+def resume_in(folder: Path, workflow: Workflow) -> tuple[int, State]:
+    """What a new process does, which knows the config and the folder: where it goes on from, and the last state."""
+    checkpointer = RunCheckpointer(folder / "checkpoints")
+    state, progress = restore(workflow, checkpointer, SEED, "latest")
+    first = int(progress["iterations"])
+    recorder = CsvRecorder(folder / "metrics.csv")
+    recorder.resume_at(first)
+    state = workflow.learn(state, recorder=recorder, checkpointer=checkpointer, progress=progress)
+    recorder.close()
+    return first, state
+
+
+def stop_after(num_calls: int) -> Callable[[], bool]:
+    """Asks for a stop when it is called for this time."""
+    calls = iter(range(1, 10_000))
+    return lambda: next(calls) >= num_calls

@@ -1,0 +1,60 @@
+"""The house stands as well as it did: its measures keep their bars, and the measures see what they should."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import house
+from tests.support.import_graph import closure, import_graph
+from tests.support.source_tree import SourceFile
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, float]:
+    """By a process that has traced nothing yet."""
+    command = [sys.executable, "-m", "tests.house", "--json"]
+    done = subprocess.run(command, cwd=house.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", house.BARS)
+def test_a_bar_is_kept(measured: dict[str, float], name: str) -> None:
+    assert 0 <= measured[name] <= house.BARS[name], "see `make house`"
+
+
+def test_traces_are_not_empty(measured: dict[str, float]) -> None:
+    assert all(measured[name] > 5 for name in measured if "enters" in name or "reads" in name)
+
+
+def test_lines_of_another_file_are_seen(tmp_path: Path) -> None:
+    for name, text in {"a": "x: 1 # one\ny: 2\n", "b": "x: 1 # one\n# y: 2\nz: 2\n"}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert house.repeated_share(tmp_path) == 50.0
+
+
+def test_defaults_are_compared_wherever_they_stand() -> None:
+    from evorl.algorithms.a2c import A2CWorkflow
+
+    config = {"discount": 0.99, "gae_lambda": 0.5, "optimizer": {"name": "adam"}, "agent": {"normalize_obs": True}}
+    pairs = list(house._with_defaults(A2CWorkflow, config))
+    assert sorted(value == default for value, default in pairs) == [False, False, True, True]
+
+
+def test_a_closure_has_packages_and_what_they_import() -> None:
+    files = {
+        "evorl/__init__.py": "from evorl.a import x",
+        "evorl/a.py": "",
+        "evorl/r/__init__.py": "import evorl.c",
+        "evorl/r/b.py": "def f():\n    import evorl.d",
+        "evorl/c.py": "",
+        "evorl/d.py": "",
+        "evorl/e.py": "import evorl.a",
+    }
+    graph = import_graph([SourceFile(path, text) for path, text in files.items()])
+    assert closure(graph, "evorl/r/b.py") == files.keys() - {"evorl/e.py"}

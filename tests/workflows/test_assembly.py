@@ -1,0 +1,105 @@
+"""From a config to a workflow: what fits is converted, what does not is refused in words before anything is built."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.sac import SACWorkflow
+from evorl.config.nodes import plain
+from evorl.envs import AutoresetMode
+from evorl.ops.optimization import Optimizer
+from evorl.workflows.assembly import as_paid_by_the_environment, eval_rows, training_mode
+from tests.support.small_workflows import small
+
+
+@pytest.mark.parametrize("mode", ["envpool", "DISABLED", AutoresetMode.ENVPOOL])
+def test_modes_with_idle_steps_are_not_for_training(mode: str | AutoresetMode) -> None:
+    with pytest.raises(ValueError, match=r"is not for training: .* Use normal or fast\."):
+        small("ppo", autoreset_mode=mode)
+    assert training_mode("fast") is AutoresetMode.FAST
+
+
+def test_evaluation_reports_what_the_environment_pays() -> None:
+    env = {"name": "CartPole-v1", "max_episode_steps": 10, "reward_scale": 0.1, "sparse_reward_interval": 4}
+    workflow = small("ppo", env)
+    assert as_paid_by_the_environment("hopper") == "hopper"
+    assert workflow.eval_env == small("ppo").eval_env
+    state = workflow.env.step(workflow.env.reset(jax.random.key(0)), jnp.zeros(workflow.env.num_envs, jnp.int32))
+    assert not state.reward.any()  # training is paid later
+    metrics = workflow.evaluate(workflow.init(0))
+    assert metrics.episode_return == metrics.episode_length
+
+
+def test_whole_floats_are_whole_numbers() -> None:
+    workflow = small("sac", replay_capacity=1e3, batch_size=16.0, total_timesteps=100)
+    assert (workflow.replay_capacity, workflow.batch_size, workflow.total_timesteps) == (1000, 16, 100.0)
+    assert isinstance(workflow.replay_capacity, int)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "said"),
+    [
+        ("ppo", {"rollout_length": "a"}, "rollout_length must be a positive whole number, got 'a'"),
+        ("ppo", {"num_epochs": 0}, "num_epochs must be a positive whole number, got 0"),
+        ("ppo", {"num_minibatches": 1.5}, "num_minibatches must be a positive whole number, got 1.5"),
+        ("ppo", {"num_minibatches": 7}, "cannot be cut into num_minibatches=7 equal parts"),
+        ("ppo", {"num_envs": float("inf")}, "num_envs must be a positive whole number, got inf"),
+        ("ppo", {"eval_episodes": 0}, "eval_episodes must be a positive whole number, got 0"),
+        ("ppo", {"eval_interval": -1}, "eval_interval must be a number of at least 0, got -1"),
+        ("ppo", {"discount": 1.1}, r"discount must be a number in \[0, 1\], got 1.1"),
+        ("ppo", {"gae_lambda": None}, "gae_lambda must be a number in .*, got null"),
+        ("ppo", {"optimizer": 3}, "optimizer must be a mapping from settings to values, got 3"),
+        ("ppo", {"optimizer": {"learning_rate": -1}}, "optimizer.learning_rate must be a number of at least 0, got -1"),
+        (
+            "ppo",
+            {"optimizer": {"name": "adm"}},
+            r"got 'adm'\. Did you mean 'adam'",
+        ),
+        ("ppo", {"agent": 3}, "agent must be a mapping from settings to values, got 3"),
+        ("ppo", {"agent": {"network": [64]}}, r"agent.network must be a mapping .* got \[64\]"),
+        ("ppo", {"agent": {"network": {"torso": 64}}}, "torso must be a list of layers"),
+        ("ppo", {"agent": {"clip_epsilon": -1}}, "agent.clip_epsilon must be a number above 0, got -1"),
+        ("ppo", {"agent": {"normalize_obs": "yes"}}, "agent.normalize_obs must be true or false, got 'yes'"),
+        ("sac", {"batch_size": 0}, "batch_size must be a positive whole number, got 0"),
+        ("sac", {"tau": 2}, r"tau must be a number in \[0, 1\], got 2"),
+        ("sac", {"agent": {"num_critics": 0}}, "agent.num_critics must be a positive whole number, got 0"),
+        ("sac", {"agent": {"temperature": 0}}, "agent.temperature must be a number above 0, got 0"),
+        ("ppo", {"rolout_length": 3}, "here is no config key 'rolout_length'. Did you mean 'rollout_length'"),
+    ],
+)
+def test_nonsense_is_refused_in_words(algorithm: str, changes: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        small(algorithm, **changes)
+
+
+def test_ranges_do_not_meet_traced_numbers() -> None:
+    workflow = small("ppo")
+    rates = jax.vmap(lambda x: workflow.replace(discount=x, optimizer=Optimizer(learning_rate=x)).discount)(jnp.ones(3))
+    assert rates.shape == (3,)
+
+
+def test_a_built_node_is_taken_as_it_is() -> None:
+    optimizer = Optimizer("sgd", learning_rate=0.5)
+    assert small("ppo", optimizer=optimizer).optimizer is optimizer
+
+
+def test_an_environment_must_be_named() -> None:
+    with pytest.raises(ValueError, match="The config names no environment"):
+        PPOWorkflow.build_from_config({})
+    with pytest.raises(ValueError, match="replay_capacity=4 is less than one iteration collects"):
+        SACWorkflow.build_from_config({"env": "CartPole-v1", "num_envs": 8, "replay_capacity": 4})
+
+
+def test_plain_configs() -> None:
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.create({"a": 1, "b": {"c": "${a}", "d": [1, 2]}})
+    assert plain(node) == plain({"a": 1, "b": node.b}) == {"a": 1, "b": {"c": 1, "d": [1, 2]}}
+
+
+@pytest.mark.parametrize(("episodes", "multiple_of", "rows"), [(20, 1, 20), (300, 1, 100), (20, 8, 24), (129, 2, 66)])
+def test_evaluation_rows(episodes: int, multiple_of: int, rows: int) -> None:
+    assert eval_rows(episodes, multiple_of) == rows

@@ -1,0 +1,116 @@
+"""Members side by side, on a workflow whose numbers are known: it counts."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.execution.programs import side_by_side
+from evorl.metrics import EpisodeStatistics, WideCounter
+from evorl.ops import collectives
+from evorl.ops.collectives import LOCAL_MEMBER_AXIS
+from evorl.types import PyTreeDict, State
+from evorl.workflows.population import (
+    healthy_members,
+    means_over_members,
+    population_metrics,
+    train_side_by_side,
+    training_scores,
+    with_shared_replay,
+)
+from tests.support.small_workflows import NUM_ENVS, small
+
+STEP = jnp.array([1.0, 10.0, 100.0])
+
+
+def _members() -> State:
+    return State(total=jnp.zeros(3), step=STEP, iterations=WideCounter.create(5))
+
+
+def _episodes(count: jax.Array, returns: jax.Array) -> EpisodeStatistics:
+    return EpisodeStatistics(count=count, return_sum=returns, length_sum=count, return_min=returns, return_max=returns)
+
+
+def _one_step(state: State) -> tuple[PyTreeDict, State]:
+    assert state.iterations.low.shape == ()
+    total = state.total + state.step
+    metrics = PyTreeDict(loss=total, timesteps=jnp.int32(7), episodes=_episodes(jnp.ones(()), total))
+    return metrics, state.replace(total=total, iterations=state.iterations.add(1))
+
+
+def test_metrics_of_a_generation() -> None:
+    metrics, members = jax.jit(lambda members: train_side_by_side(_one_step, members, (), 4))(_members())
+    np.testing.assert_array_equal(members.total, 4 * STEP)
+    assert int(members.iterations) == 9
+    assert members.iterations.low.shape == ()  # shared, so that loops over it stay scalar
+    np.testing.assert_allclose(metrics.loss, 2.5 * STEP)
+    np.testing.assert_array_equal(metrics.timesteps, [28] * 3)
+    np.testing.assert_array_equal(metrics.episodes.count, [4.0] * 3)
+    np.testing.assert_array_equal(metrics.episodes.return_sum, 10 * STEP)
+    np.testing.assert_array_equal(metrics.episodes.return_max, 4 * STEP)
+
+
+def test_side_by_side_shares_the_counter() -> None:
+    sums = side_by_side(lambda state: state.step + state.iterations.low, _members(), ())
+    np.testing.assert_array_equal(sums, STEP + 5)
+
+
+def test_side_by_side_shares_what_all_store() -> None:
+    def store(state: State) -> tuple[jax.Array, State]:
+        stored = collectives.gather_from_members(state.step[None])
+        return state.store.sum(), state.replace(store=state.store + stored)
+
+    members = _members() | {"store": jnp.ones(3)}
+    sums, members = side_by_side(store, members, ("store",), returns_state=True, axis_name=LOCAL_MEMBER_AXIS)
+    np.testing.assert_array_equal(sums, [3.0] * 3)
+    np.testing.assert_array_equal(members.store, STEP + 1)  # once, not once for each member
+
+
+def test_who_can_share_a_buffer() -> None:
+    assert with_shared_replay(small("sac", "Pendulum-v1"), 3).replay_buffer.num_envs == 3 * NUM_ENVS
+    with pytest.raises(ValueError, match="needs an off-policy inner workflow, not PPOWorkflow"):
+        with_shared_replay(small("ppo"), 3)
+    with pytest.raises(ValueError, match=r"inner\.prioritized=false: priorities are those of a single learner"):
+        with_shared_replay(small("sac", prioritized=True), 3)
+    with pytest.raises(ValueError, match="replay_capacity=128 is less than one iteration collects"):
+        with_shared_replay(small("sac"), 30)
+    with pytest.raises(ValueError, match="here is no config key 'num_sharing'"):
+        small("sac", num_sharing=2)
+
+
+def test_population_metrics() -> None:
+    scores = jnp.array([4.0, -jnp.inf, 1.0, 3.0])
+    healthy = jnp.array([True, False, True, True])
+    metrics = population_metrics(PyTreeDict(loss=jnp.arange(4.0)), scores, healthy, ~healthy)
+    assert {name: float(value) for name, value in metrics.items()} == {
+        "loss": pytest.approx(5 / 3),
+        "score_mean": pytest.approx(8 / 3),
+        "score_best": 4.0,
+        "score_median": 3.0,
+        "score_worst": 1.0,
+        "replaced_members": 1.0,
+        "diverged_members": 1.0,
+    }
+    nobody = population_metrics(PyTreeDict(loss=jnp.zeros(2)), jnp.full(2, -jnp.inf), jnp.ones(2, bool), healthy)
+    assert jnp.isnan(jnp.stack([nobody.score_mean, nobody.score_best, nobody.score_median, nobody.score_worst])).all()
+
+
+def test_what_is_not_finite_is_left_out_of_means_but_not_of_timesteps() -> None:
+    loss = jnp.array([1.0, jnp.nan, 3.0])
+    metrics = PyTreeDict(loss=loss, other=STEP, timesteps=jnp.full(3, 7), episodes=_episodes(jnp.ones(3), loss))
+    healthy = healthy_members(metrics)
+    assert healthy.tolist() == [True, False, True]
+    means = means_over_members(metrics, healthy)
+    assert (means.loss, means.other, means.timesteps) == (2.0, 50.5, 21)
+    assert (means.episodes.count, means.episodes.return_sum) == (2.0, 4.0)
+    assert jnp.isnan(means_over_members(metrics, jnp.zeros(3, bool)).loss)
+
+
+def test_training_scores() -> None:
+    episodes = _episodes(jnp.array([2.0, 0.0, 1.0]), jnp.array([10.0, 0.0, 3.0]))
+    scores = training_scores(PyTreeDict(episodes=episodes), jnp.array([-1.0, -2.0, -3.0]))
+    assert scores.tolist() == [5.0, -2.0, 3.0]
+    with pytest.raises(ValueError, match="score=training needs members that tell of training episodes"):
+        training_scores(PyTreeDict(loss=jnp.zeros(3)), jnp.zeros(3))
