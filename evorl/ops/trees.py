@@ -138,7 +138,8 @@ def _dotted(path: Any) -> str:
 
 def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:
     """``(1 - tau) target + tau online`` in every leaf (Lillicrap et al. 2016, section 3); ``tau`` 1 copies."""
-    return jax.tree.map(lambda t, o: t + tau * (o - t), target, online)
+    # Written so, what is equal stays equal to the last bit; a copy has to be asked for, as ``t + (o - t)`` rounds.
+    return jax.tree.map(lambda t, o: jnp.where(tau == 1.0, o, t + tau * (o - t)), target, online)
 
 
 def hard_update(target: Any, online: Any, due: jax.Array | float = True) -> Any:

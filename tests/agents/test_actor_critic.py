@@ -15,7 +15,7 @@ from evorl.algorithms.ppo import PPOAgent
 from evorl.envs import create_env
 from evorl.ops.returns import gae
 from evorl.sample_batch import SampleBatch
-from tests.support.small_workflows import small
+from tests.support.small_workflows import fresh_state, small
 
 OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
@@ -23,7 +23,7 @@ OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 def _agent(**network: Any) -> tuple[ActorCriticAgent, AgentState]:
     env = create_env("CartPole-v1", parallel=2)
     agent = PPOAgent.from_config({"network": {"torso": [8], **network}}, env)
-    return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    return agent, fresh_state(agent, env)
 
 
 def test_networks_of_their_own_do_not_touch_each_other() -> None:
@@ -84,7 +84,7 @@ def test_advantages_are_gae_with_the_values_at_collection() -> None:
 def test_actions_and_log_probabilities_are_those_of_the_policy() -> None:
     env = create_env("Pendulum-v1", parallel=2)
     agent = PPOAgent.from_config({"network": {"torso": [8]}}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = fresh_state(agent, env)
     obs = jnp.ones((5, 3))
     actions, remembered = agent.compute_actions(state, SampleBatch(obs=obs), jax.random.key(1))
     policy = agent.policy(state, state.params, obs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -21,7 +22,15 @@ from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.support.small_workflows import BATCH_RENORM, SAC_CONFIG, arrays, assert_identical, small, transitions
+from tests.support.small_workflows import (
+    BATCH_RENORM,
+    SAC_CONFIG,
+    arrays,
+    assert_identical,
+    fresh_state,
+    small,
+    transitions,
+)
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 
@@ -59,15 +68,16 @@ def _agent(**settings: Any) -> tuple[CrossQAgent, AgentState, SampleBatch]:
     """An agent whose running statistics have seen something, and six transitions."""
     env = create_env("Pendulum-v1", parallel=2)
     agent = CrossQAgent.from_config({**TestContract.SMALL["agent"], "temperature": 0.3, **settings}, env)
-    state, batch = agent.init(env.obs_space, env.action_space, jax.random.key(0)), transitions(env, 6)
+    state, batch = fresh_state(agent, env), transitions(env, 6)
     seen = {}
     for name, network, inputs in (
         ("policy", agent.policy_network, (batch.obs,)),
         ("critic", agent.critic_network, (batch.obs, batch.actions)),
     ):
         seen[name] = state.extra_state[name]
+        update = jax.jit(functools.partial(apply_in_training, network))
         for _ in range(100):
-            _, seen[name] = apply_in_training(network, state.params[name], seen[name], *inputs)
+            _, seen[name] = update(state.params[name], seen[name], *inputs)
     return agent, state.replace(extra_state=state.extra_state.replace(**seen)), batch
 
 
@@ -85,7 +95,7 @@ def test_statistics_stand_apart_from_parameters() -> None:
 def test_the_critics_see_both_ends_together() -> None:
     """Against a pass over twelve rows; targets carry no gradient, and statistics are of all twelve."""
     agent, state, batch = _agent(num_critics=3)
-    (loss, losses), gradient = jax.value_and_grad(agent.critic_loss, has_aux=True)(
+    (loss, losses), gradient = jax.jit(jax.value_and_grad(agent.critic_loss, has_aux=True))(
         state.params.critic, state, batch, KEYS
     )
     policy_params = {**state.params.policy, STATISTICS: state.extra_state.policy}
@@ -93,6 +103,7 @@ def test_the_critics_see_both_ends_together() -> None:
     next_actions, log_prob = policy.sample_and_log_prob(KEYS)
     rows = (jnp.concatenate([batch.obs, batch.next_obs]), jnp.concatenate([batch.actions, next_actions]))
 
+    @jax.jit
     def q_values(params: Any) -> tuple[jax.Array, Any]:
         return apply_in_training(agent.critic_network, params, state.extra_state.critic, *rows)
 
@@ -104,8 +115,8 @@ def test_the_critics_see_both_ends_together() -> None:
     np.testing.assert_allclose(loss, 0.5 * (batch.extras.weights * errors**2).mean(axis=1).sum(), rtol=1e-4)
     for seen, expected in zip(jax.tree.leaves(losses.statistics), jax.tree.leaves(statistics), strict=True):
         np.testing.assert_allclose(seen, expected, rtol=1e-5)
-    fixed = jax.grad(
-        lambda p: 0.5 * (batch.extras.weights * (targets - q_values(p)[0][:, :6]) ** 2).mean(axis=1).sum()
+    fixed = jax.jit(
+        jax.grad(lambda p: 0.5 * (batch.extras.weights * (targets - q_values(p)[0][:, :6]) ** 2).mean(axis=1).sum())
     )(state.params.critic)
     for own, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(fixed), strict=True):
         np.testing.assert_allclose(own, expected, rtol=1e-2, atol=1e-4)
@@ -113,7 +124,7 @@ def test_the_critics_see_both_ends_together() -> None:
 
 def test_the_policy_learns_from_critics_at_rest() -> None:
     agent, state, batch = _agent()
-    loss, losses = agent.actor_loss(state.params.policy, state, batch, KEYS)
+    loss, losses = jax.jit(agent.actor_loss)(state.params.policy, state, batch, KEYS)
     outputs, statistics = apply_in_training(
         agent.policy_network, state.params.policy, state.extra_state.policy, batch.obs
     )

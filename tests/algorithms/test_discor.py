@@ -18,7 +18,7 @@ from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.support.small_workflows import SAC_CONFIG, assert_close, moved_apart, small, transitions
+from tests.support.small_workflows import SAC_CONFIG, assert_close, fresh_state, moved_apart, small, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 ENVS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
@@ -53,7 +53,7 @@ def test_weights_by_hand() -> None:
 def _agent(env_name: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
     env = create_env(env_name, parallel=2)
     agent = DisCorAgent.from_config({**TestContract.SMALL["agent"], **settings}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = fresh_state(agent, env)
     return agent, moved_apart(state, "target_critic", "target_error"), transitions(env, 6)
 
 
@@ -66,7 +66,7 @@ def test_doubt_comes_from_the_slow_networks_in_the_next_state(kind: str) -> None
         errors = (policy.probs * errors).sum(axis=-1)
     else:
         errors = agent.error_network.apply(state.params.target_error, batch.next_obs, policy.sample(KEYS))
-    doubt = agent.discounted_next_errors(state, batch, KEYS)
+    doubt = jax.jit(agent.discounted_next_errors)(state, batch, KEYS)
     assert doubt.shape == (2, 6)
     assert 0 < (np.asarray(batch.extras.discounts) == 0.0).sum() < 6  # a terminated step is in no doubt
     np.testing.assert_allclose(doubt, batch.extras.discounts * errors, rtol=1e-5)
@@ -91,10 +91,10 @@ def test_an_update_weighs_learns_errors_and_follows() -> None:
     state, batch = workflow.init(0), transitions(workflow.env, 6)
     agent, first = workflow.agent, moved_apart(state.agent_state, "target_error")
     given = (batch, KEYS, jnp.float32(0.0))
-    after, _, losses = workflow.update_critics(first, state.opt_state, *given)
+    after, _, losses = jax.jit(workflow.update_critics)(first, state.opt_state, *given)
 
     _, error_keys = split_rows(KEYS)
-    logits = -np.asarray(agent.discounted_next_errors(first, batch, error_keys)) / 0.1
+    logits = -np.asarray(jax.jit(agent.discounted_next_errors)(first, batch, error_keys)) / 0.1
     weights = np.exp(logits) / np.exp(logits).mean(axis=1, keepdims=True)
     assert np.ptp(weights) > 0.1
     errors = np.asarray(losses.td_errors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
 from tests.support.probe_envs import PROBES
-from tests.support.small_workflows import SAC_CONFIG, small
+from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, small
 
 GRID = {"num_atoms": 61, "support_low": -2.0, "support_high": 13.0}  # steps of 0.25
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -97,11 +98,11 @@ def test_probes_have_time_limits_and_terminations() -> None:
 def _agent(**settings: Any) -> tuple[DQNAgent, Any]:
     env = create_env("CartPole-v1", parallel=2)
     agent = DQNAgent.from_config({"network": {"torso": [8]}, **settings}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
-    target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
-    return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
+    state = fresh_state(agent, env)
+    return agent, moved_apart(state, "target")
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _batch(num_rows: int = 6) -> SampleBatch:
     keys = jax.random.split(jax.random.key(2), 4)
     return SampleBatch(
@@ -115,6 +116,7 @@ def _batch(num_rows: int = 6) -> SampleBatch:
     )
 
 
+@jax.jit
 def _loss(agent: DQNAgent, state: Any, batch: SampleBatch) -> tuple[jax.Array, PyTreeDict]:
     return agent.loss(state.params.online, state, batch, jax.random.split(jax.random.key(3), len(batch)))
 

@@ -18,7 +18,7 @@ from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
-from tests.support.small_workflows import PPO_CONFIG, small
+from tests.support.small_workflows import PPO_CONFIG, fresh_state, small
 
 DISCOUNT = 0.9
 
@@ -67,7 +67,7 @@ def test_actions_in_a_probe(trained: tuple, name: str) -> None:
 def _agent(**settings: Any) -> tuple[PQNAgent, Any]:
     env = create_env("CartPole-v1", parallel=2)
     agent = PQNAgent.from_config({"network": {"torso": [8], "layer_norm": True}, **settings}, env)
-    return agent, agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    return agent, fresh_state(agent, env)
 
 
 def _trajectory(terminations: list[int], truncations: list[int]) -> SampleBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import RecurrentActorCriticProbes, every_probe, train_on_every_probe
 from tests.support.probe_envs import TIME_LIMIT
-from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_identical, small
+from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_identical, fresh_state, moved_apart, small
 
 NETWORK = {"torso": [32], "orthogonal": True, "recurrent": {"type": "gru", "size": 32}, "heads": {"dueling": True}}
 
@@ -102,11 +103,11 @@ def _agent(**settings: Any) -> tuple[R2D2Agent, Any]:
     """An agent whose target network differs from the online one."""
     env = create_env("CartPole-v1", parallel=2)
     agent = R2D2Agent.from_config({"network": {"torso": [8], "recurrent": "gru"}, **settings}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
-    target = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), state.params.target)
-    return agent, state.replace(params=PyTreeDict(online=state.params.online, target=target))
+    state = fresh_state(agent, env)
+    return agent, moved_apart(state, "target")
 
 
+@jax.jit
 def _batch(agent: R2D2Agent) -> SampleBatch:
     """Sequences ``[N, T]`` with random ends, of which half are terminations."""
     keys = jax.random.split(jax.random.key(2), 6)
@@ -171,7 +172,8 @@ def _expected_errors(agent: R2D2Agent, state: Any, batch: SampleBatch, double: b
 def test_the_loss_is_the_paper_s(double: bool, rescaled: bool) -> None:
     agent, state = _agent(double=double, rescaling_epsilon=1e-3 if rescaled else None, priority_mix=0.7)
     batch = _batch(agent)
-    loss, losses = agent.loss(state.params.online, state, batch, burn_in=BURN_IN, n_step=STEPS, discount=DISCOUNT)
+    compute = jax.jit(functools.partial(agent.loss, burn_in=BURN_IN, n_step=STEPS, discount=DISCOUNT))
+    loss, losses = compute(state.params.online, state, batch)
     expected = _expected_errors(agent, state, batch, double, rescaled)
     np.testing.assert_allclose(
         losses.td_errors, 0.7 * abs(expected).max(axis=1) + 0.3 * abs(expected).mean(axis=1), rtol=1e-3
@@ -185,11 +187,12 @@ def test_burn_in_changes_the_memory_and_learns_nothing() -> None:
     batch = _batch(agent)
     batch = batch.replace(extras=batch.extras.replace(starts=jnp.zeros((N, T), bool)), dones=jnp.zeros((N, T), bool))
 
+    @jax.jit
     def loss(obs: jax.Array, actions: jax.Array) -> jax.Array:
         changed = batch.replace(obs=obs, actions=actions)
         return agent.loss(state.params.online, state, changed, burn_in=BURN_IN, n_step=1, discount=DISCOUNT)[0]
 
-    gradient = np.asarray(jax.grad(loss)(batch.obs, batch.actions))
+    gradient = np.asarray(jax.jit(jax.grad(loss))(batch.obs, batch.actions))
     assert not gradient[:, :BURN_IN].any()
     assert gradient[:, BURN_IN:].any(axis=(0, 2)).all()
     assert loss(batch.obs.at[:, 0].add(1.0), batch.actions) != loss(batch.obs, batch.actions)
@@ -207,7 +210,7 @@ def test_stored_is_what_was_remembered_before_each_step() -> None:
     starts = jnp.concatenate([jnp.ones((1, NUM_ENVS), bool), stored.dones[: num_rows - 1]])
     agent_state = state.agent_state
     nothing = workflow.agent.network.initial_state((NUM_ENVS,))
-    _, after = workflow.agent.q_values_along(
+    _, after = jax.jit(workflow.agent.q_values_along)(
         agent_state, agent_state.params.online, stored.obs[:num_rows], nothing, starts
     )
     for before, later in zip(jax.tree.leaves(stored.extras.recurrent_state), jax.tree.leaves(after), strict=True):

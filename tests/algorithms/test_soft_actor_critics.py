@@ -16,7 +16,7 @@ from evorl.envs import create_env
 from evorl.ops.random import split_rows
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
-from tests.support.small_workflows import moved_apart, transitions
+from tests.support.small_workflows import fresh_state, moved_apart, transitions
 
 ENVS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 KEYS = jax.random.split(jax.random.key(5), 6)
@@ -26,14 +26,14 @@ def _agent(env: str, **settings: Any) -> tuple[Any, AgentState, SampleBatch]:
     """An agent whose slow critics are not the present ones, and six transitions."""
     vector_env = create_env(env, parallel=2)
     agent = SACAgent.from_config({"network": {"torso": [8]}, **settings}, vector_env)
-    state = moved_apart(agent.init(vector_env.obs_space, vector_env.action_space, jax.random.key(0)), "target_critic")
+    state = moved_apart(fresh_state(agent, vector_env), "target_critic")
     return agent, state, transitions(vector_env, 6)
 
 
 @pytest.mark.parametrize("num_critics", [1, 3])
 def test_the_critics_learn_soft_values_of_drawn_actions(num_critics: int) -> None:
     agent, state, batch = _agent("Pendulum-v1", num_critics=num_critics, temperature=0.3)
-    loss, losses = agent.critic_loss(state.params.critic, state, batch, KEYS)
+    loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
     policy = agent.policy(state, state.params.policy, batch.next_obs)
     actions, log_prob = policy.sample_and_log_prob(KEYS)
     next_q = np.asarray(agent.critic_network.apply(state.params.target_critic, batch.next_obs, actions))
@@ -47,7 +47,7 @@ def test_the_critics_learn_soft_values_of_drawn_actions(num_critics: int) -> Non
 
 def test_discrete_values_are_expectations() -> None:
     agent, state, batch = _agent("CartPole-v1", temperature=0.3)
-    _, losses = agent.critic_loss(state.params.critic, state, batch, KEYS)
+    _, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
     probs = np.asarray(agent.policy(state, state.params.policy, batch.next_obs).probs)
     next_q = np.asarray(agent.critic_network.apply(state.params.target_critic, batch.next_obs)).min(axis=0)
     next_values = (probs * (next_q - 0.3 * np.log(probs))).sum(axis=1)
@@ -59,7 +59,7 @@ def test_discrete_values_are_expectations() -> None:
 @pytest.mark.parametrize("kind", ENVS)
 def test_the_policy_trades_values_for_entropy(kind: str) -> None:
     agent, state, batch = _agent(ENVS[kind], temperature=0.3)
-    loss, losses = agent.actor_loss(state.params.policy, state, batch, KEYS)
+    loss, losses = jax.jit(agent.actor_loss)(state.params.policy, state, batch, KEYS)
     policy = agent.policy(state, state.params.policy, batch.obs)
     if kind == "discrete":
         q = agent.critic_network.apply(state.params.critic, batch.obs).min(axis=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,16 +21,19 @@ def test_each_part_sees_those_before_it() -> None:
     workflow = small("sac", "Pendulum-v1", tau=0.25)
     state, batch = workflow.init(0), transitions(workflow.env, 4)
     first, progress = state.agent_state, jnp.float32(0.0)
-    last, _, losses = workflow.learn_from(first, state.opt_state, batch, KEYS, progress)
+    last, _, losses = jax.jit(workflow.learn_from)(first, state.opt_state, batch, KEYS, progress)
     critic_keys, actor_keys = (jax.vmap(jax.random.split)(KEYS)[:, i] for i in range(2))
     agent = workflow.agent
 
     part = ("critic", agent.critic_loss, workflow.critic_optimizer)
-    critic, _, critic_losses = update_part(part, first, state.opt_state, first, batch, critic_keys, progress=progress)
-    _, actor_losses = agent.actor_loss(first.params.policy, critic, batch, actor_keys)
+    actor_loss = jax.jit(agent.actor_loss)
+    critic, _, critic_losses = jax.jit(functools.partial(update_part, part, progress=progress))(
+        first, state.opt_state, first, batch, critic_keys
+    )
+    _, actor_losses = actor_loss(first.params.policy, critic, batch, actor_keys)
     assert_close(last.params.critic, critic.params.critic, 1e-6)
     np.testing.assert_allclose(losses.actor_loss, actor_losses.actor_loss, rtol=1e-5)
-    assert not np.allclose(losses.actor_loss, agent.actor_loss(first.params.policy, first, batch, actor_keys)[0])
+    assert not np.allclose(losses.actor_loss, actor_loss(first.params.policy, first, batch, actor_keys)[0])
     np.testing.assert_allclose(losses.td_errors, critic_losses.td_errors.mean(axis=0), rtol=1e-5)
     rate = workflow.temperature_optimizer.learning_rate  # the first step of adam
     expected = first.params.log_temperature - rate * np.sign(actor_losses.entropy - agent.target_entropy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ from tests.support.every_probe import (
     every_probe,
     train_on_every_probe,
 )
-from tests.support.small_workflows import EPISODE_STEPS, SAC_CONFIG, assert_close, assert_identical, small
+from tests.support.small_workflows import EPISODE_STEPS, SAC_CONFIG, assert_close, assert_identical, fresh_state, small
 
 NETWORK = {"torso": [64, 64]}
 WIDTH = 0.25
@@ -99,7 +100,7 @@ def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:
     """An agent of Pendulum whose target networks differ from the online ones."""
     env = create_env("Pendulum-v1", parallel=2)
     agent = TD3Agent.from_config({"network": {"torso": [8]}, **settings}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = fresh_state(agent, env)
     leaves, structure = jax.tree.flatten(state.params)
     keys = jax.random.split(jax.random.key(104), len(leaves))
     # Small biases, so that each of several critics is the least somewhere.
@@ -108,6 +109,7 @@ def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:
     return agent, state.replace(params=jax.tree.unflatten(structure, moved))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _batch(num_rows: int = 24) -> SampleBatch:
     keys = jax.random.split(jax.random.key(2), 5)
     return SampleBatch(
@@ -148,7 +150,7 @@ def _smoothed_actions(agent: TD3Agent, state: AgentState, batch: SampleBatch, ke
 def test_the_target_is_the_least_of_the_slow_critics_at_a_smoothed_action(num_critics: int) -> None:
     agent, state = _agent(num_critics=num_critics, target_noise=0.5, target_noise_bound=0.3)
     batch, keys = _batch(), jax.random.split(jax.random.key(3), 24)
-    loss, losses = agent.critic_loss(state.params.critic, state, batch, keys)
+    loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, keys)
     actions = _smoothed_actions(agent, state, batch, keys)
     assert (np.abs(actions - np.tanh(_by_hand(state.params.target_policy["params"], batch.next_obs))) > 0.29).any()
     next_q = np.stack([_by_hand(m, batch.next_obs, actions)[:, 0] for m in _members(state.params.target_critic)])
@@ -163,7 +165,7 @@ def test_the_target_is_the_least_of_the_slow_critics_at_a_smoothed_action(num_cr
 def test_the_target_of_distributions_is_that_of_the_least_mean() -> None:
     agent, state = _agent(values="categorical", num_atoms=5, support_low=-2.0, support_high=2.0, target_noise=0.0)
     batch, keys = _batch(), jax.random.split(jax.random.key(3), 24)
-    loss, losses = agent.critic_loss(state.params.critic, state, batch, keys)
+    loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, keys)
     support = np.linspace(-2.0, 2.0, 5)
     actions = _smoothed_actions(agent, state, batch, keys)
     slow = [np.asarray(_by_hand(m, batch.next_obs, actions)) for m in _members(state.params.target_critic)]
@@ -239,7 +241,7 @@ def _actions_of_an_idle_policy(num_envs: int, num_steps: int, **noise: Any) -> t
     """Exploring actions ``[T, B]`` where the policy's own are near 0, and where episodes ended."""
     env = create_env({"name": "Pendulum-v1", "max_episode_steps": 50}, parallel=num_envs)
     agent = TD3Agent.from_config({"network": {"torso": [4]}, "noise": noise}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = fresh_state(agent, env)
     state = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
 
     def play(key: jax.Array) -> SampleBatch:

@@ -15,7 +15,7 @@ from evorl.sample_batch import SampleBatch
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ActorCriticProbes, train_soft_actor_critic
-from tests.support.small_workflows import SAC_CONFIG, moved_apart, transitions
+from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, transitions
 
 KEYS = jax.random.split(jax.random.key(5), 6)
 # Without truncation values are unbiased; with it, they are where the returns are certain.
@@ -47,7 +47,7 @@ class TestProbes(ActorCriticProbes):
 def _agent(**settings: Any) -> tuple[TQCAgent, AgentState, SampleBatch]:
     env = create_env("Pendulum-v1", parallel=2)
     agent = TQCAgent.from_config({"network": {"torso": [8]}, "temperature": 0.3, **settings}, env)
-    state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = fresh_state(agent, env)
     return agent, moved_apart(state, "target_critic"), transitions(env, 6)
 
 
@@ -61,7 +61,7 @@ def _quantile_huber(errors: np.ndarray, fraction: float) -> np.ndarray:
 def test_the_targets_are_the_least_atoms_of_all_critics(dropped: int | None) -> None:
     """Row by row: 3 critics of 4 atoms, pooled, sorted, cut; every atom of a critic against every target."""
     agent, state, batch = _agent(num_critics=3, num_atoms=4, dropped_atoms=dropped)
-    loss, losses = agent.critic_loss(state.params.critic, state, batch, KEYS)
+    loss, losses = jax.jit(agent.critic_loss)(state.params.critic, state, batch, KEYS)
     actions, log_prob = agent.policy(state, state.params.policy, batch.next_obs).sample_and_log_prob(KEYS)
     next_atoms = np.asarray(agent.critic_network.apply(state.params.target_critic, batch.next_obs, actions))
     atoms = np.asarray(agent.critic_network.apply(state.params.critic, batch.obs, batch.actions))
@@ -81,7 +81,7 @@ def test_the_targets_are_the_least_atoms_of_all_critics(dropped: int | None) -> 
 
 def test_the_policy_follows_the_mean_of_all_atoms() -> None:
     agent, state, batch = _agent(num_critics=3, num_atoms=4)
-    loss, _ = agent.actor_loss(state.params.policy, state, batch, KEYS)
+    loss, _ = jax.jit(agent.actor_loss)(state.params.policy, state, batch, KEYS)
     actions, log_prob = agent.policy(state, state.params.policy, batch.obs).sample_and_log_prob(KEYS)
     atoms = agent.critic_network.apply(state.params.critic, batch.obs, actions)
     assert atoms.shape == (3, 6, 4)

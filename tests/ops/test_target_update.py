@@ -22,6 +22,16 @@ def test_equal_parameters_stay_bitwise_equal() -> None:
     np.testing.assert_array_equal(polyak_update(params, params, 0.005)["w"], params["w"])
 
 
+def test_the_whole_way_is_a_copy() -> None:
+    """Of numbers of any size, whose difference is not exact."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    target, online = (
+        jax.random.normal(a, (500,)) * 10.0 ** jax.random.uniform(b, (500,), minval=-6) for a, b in (keys[:2], keys[2:])
+    )
+    np.testing.assert_array_equal(jax.jit(polyak_update)(target, online, 1.0), online)
+    assert (target + (online - target) != online).any()
+
+
 def test_hard_update_copies_when_due() -> None:
     update = jax.jit(hard_update)
     jax.tree.map(np.testing.assert_array_equal, update(TARGET, ONLINE, True), ONLINE)

@@ -1,8 +1,9 @@
-"""An interpreter of traced programs that writes down every use of a random key."""
+"""Traced programs whose every use of a random key is written down while they run."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_CONSUMING = (primitives.random_bits_p, primitives.random_split_p, primitives.random_gamma_p)
 
 
 class KeyRecord:
@@ -24,18 +26,25 @@ class KeyRecord:
     def __init__(self) -> None:
         self.consumed: Counter[bytes] = Counter()
         self.folded: Counter[tuple[bytes, int]] = Counter()
-        self._traced: dict[Any, tuple] = {}
+        self._programs: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
 
     def run(self, fn: Any, *args: Any) -> Any:
-        """``fn(*args)``, everything that touches keys one primitive after another.
+        """``fn(*args)`` as one program, which reports each key that it uses.
 
-        The same ``fn`` is traced once: call it again with arguments of the same shapes.
+        The same ``fn`` is compiled once: call it again with arguments of the same shapes.
         """
-        if fn not in self._traced:
-            self._traced[fn] = jax.make_jaxpr(fn, return_shape=True)(*args)
-        closed, shape = self._traced[fn]
-        results = self._evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(args))
-        return jax.tree.unflatten(jax.tree.structure(shape), results)
+        if fn not in self._programs:
+            closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+            program = jax.jit(
+                lambda *leaves: self._evaluate(closed, leaves),
+                compiler_options={"xla_backend_optimization_level": 0},  # compiles in half the time
+            )
+            self._programs[fn] = program, jax.tree.structure(shape)
+        program, structure = self._programs[fn]
+        results = program(*jax.tree.leaves(args))
+        jax.block_until_ready(results)
+        jax.effects_barrier()  # what is reported has arrived
+        return jax.tree.unflatten(structure, results)
 
     def misused(self, but_for: KeyRecord | None = None) -> list[str]:
         """A sentence for every key that was used more than once; those that ``but_for`` has used may be."""
@@ -48,30 +57,27 @@ class KeyRecord:
         problems += [f"{key.hex()} consumed and folded" for key in {k for k, _ in folded} & set(consumed)]
         return problems
 
-    def _note(self, eqn: core.JaxprEqn, operands: list[Any]) -> None:
-        if eqn.primitive in (primitives.random_bits_p, primitives.random_split_p, primitives.random_gamma_p):
-            self.consumed.update(_words(operands[0]))
-        elif eqn.primitive is primitives.random_fold_in_p:
-            keys, numbers = np.broadcast_arrays(np.arange(operands[0].size).reshape(operands[0].shape), operands[1])
-            words = _words(operands[0])
-            self.folded.update((words[k], int(n)) for k, n in zip(keys.ravel(), numbers.ravel(), strict=True))
+    def _note_consumed(self, words: np.ndarray) -> None:
+        self.consumed.update(_rows(words))
 
-    def _evaluate(self, jaxpr: Any, consts: Any, args: Any) -> list[Any]:
+    def _note_folded(self, words: np.ndarray, numbers: np.ndarray) -> None:
+        keys, numbers = np.broadcast_arrays(np.arange(words[..., 0].size).reshape(words.shape[:-1]), numbers)
+        rows = _rows(words)
+        self.folded.update((rows[k], int(n)) for k, n in zip(keys.ravel(), numbers.ravel(), strict=True))
+
+    def _evaluate(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        """The program's equations over again, those that use keys with a report each."""
+        jaxpr, consts = (closed.jaxpr, closed.consts) if hasattr(closed, "jaxpr") else (closed, [])
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values |= dict(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Any:
             return atom.val if isinstance(atom, core.Literal) else values[atom]
 
-        for eqns in _segments(jaxpr):
-            if _is_random(eqns[0]):
-                operands = [read(atom) for atom in eqns[0].invars]
-                self._note(eqns[0], operands)
-                results = self._apply(eqns[0], operands)
-                values |= dict(zip(eqns[0].outvars, results, strict=True))
-            else:
-                program, inputs, outputs = _compiled(eqns)
-                values |= dict(zip(outputs, program(*map(read, inputs)), strict=True))
+        for eqn in jaxpr.eqns:
+            operands = [read(atom) for atom in eqn.invars]
+            results = self._apply(eqn, operands) if _is_random(eqn) else _bind(eqn, operands)
+            values |= dict(zip(eqn.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
     def _apply(self, eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
@@ -80,77 +86,43 @@ class KeyRecord:
         if eqn.primitive is primitives.while_p:
             return self._while(eqn.params, operands)
         if eqn.primitive is primitives.cond_p:
-            branch = eqn.params["branches"][int(operands[0])]
-            return self._closed(branch, operands[1:])
+            branches = [lambda *args, branch=branch: self._evaluate(branch, args) for branch in eqn.params["branches"]]
+            return jax.lax.switch(operands[0], branches, *operands[1:])
         inner = next((eqn.params[name] for name in _CALLS if name in eqn.params), None)
         if inner is not None:
-            return self._closed(inner, operands)
+            return self._evaluate(inner, operands)
+        if eqn.primitive in _CONSUMING:
+            jax.debug.callback(self._note_consumed, jax.random.key_data(operands[0]))
+        elif eqn.primitive is primitives.random_fold_in_p:
+            jax.debug.callback(self._note_folded, jax.random.key_data(operands[0]), operands[1])
         return _bind(eqn, operands)
-
-    def _closed(self, jaxpr: Any, operands: list[Any]) -> list[Any]:
-        if hasattr(jaxpr, "jaxpr"):
-            return self._evaluate(jaxpr.jaxpr, jaxpr.consts, operands)
-        return self._evaluate(jaxpr, [], operands)
 
     def _scan(self, params: dict[str, Any], operands: list[Any]) -> list[Any]:
         num_consts, num_carry = params["num_consts"], params["num_carry"]
         consts, carry = operands[:num_consts], operands[num_consts : num_consts + num_carry]
+
+        def body(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+            results = self._evaluate(params["jaxpr"], [*consts, *carry, *row])
+            return results[:num_carry], results[num_carry:]
+
         rows = operands[num_consts + num_carry :]
-        outputs = []
-        steps = range(params["length"])
-        for i in reversed(steps) if params["reverse"] else steps:
-            results = self._closed(params["jaxpr"], [*consts, *carry, *(x[i] for x in rows)])
-            carry = results[:num_carry]
-            outputs.append(results[num_carry:])
-        if params["reverse"]:
-            outputs.reverse()
-        return [*carry, *(jax.numpy.stack(column) for column in zip(*outputs, strict=True))]
+        carry, outputs = jax.lax.scan(body, carry, rows, length=params["length"], reverse=params["reverse"])
+        return [*carry, *outputs]
 
     def _while(self, params: dict[str, Any], operands: list[Any]) -> list[Any]:
         num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
         condition_consts, body_consts = operands[:num_condition], operands[num_condition : num_condition + num_body]
-        carry = operands[num_condition + num_body :]
-        while bool(np.all(self._closed(params["cond_jaxpr"], [*condition_consts, *carry])[0])):
-            carry = self._closed(params["body_jaxpr"], [*body_consts, *carry])
-        return carry
+        return jax.lax.while_loop(
+            lambda carry: self._evaluate(params["cond_jaxpr"], [*condition_consts, *carry])[0],
+            lambda carry: self._evaluate(params["body_jaxpr"], [*body_consts, *carry]),
+            operands[num_condition + num_body :],
+        )
 
 
 def _is_random(eqn: core.JaxprEqn) -> bool:
     return "random" in eqn.primitive.name or any(
         _is_random(inner) for jaxpr in core.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
     )
-
-
-def _segments(jaxpr: Any) -> list[list[core.JaxprEqn]]:
-    """The equations in order: each that draws alone, those between together."""
-    segments: list[list[core.JaxprEqn]] = []
-    for eqn in jaxpr.eqns:
-        if _is_random(eqn) or not segments or _is_random(segments[-1][0]):
-            segments.append([])
-        segments[-1].append(eqn)
-    return segments
-
-
-_programs: dict[int, tuple] = {}  # by the identity of the first equation, which the entry keeps alive
-
-
-def _compiled(eqns: list[core.JaxprEqn]) -> tuple[Any, list[Any], list[Any]]:
-    """Equations as one compiled program, the variables it takes and those it makes."""
-    if id(eqns[0]) not in _programs:
-        outputs = [var for eqn in eqns for var in eqn.outvars if not isinstance(var, core.DropVar)]
-        read = [atom for eqn in eqns for atom in eqn.invars if not isinstance(atom, core.Literal)]
-        inputs = list(dict.fromkeys(var for var in read if var not in set(outputs)))
-
-        def program(*args: Any) -> list[Any]:
-            values = dict(zip(inputs, args, strict=True))
-            for eqn in eqns:
-                operands = [atom.val if isinstance(atom, core.Literal) else values[atom] for atom in eqn.invars]
-                values |= dict(zip(eqn.outvars, _bind(eqn, operands), strict=True))
-            return [values[var] for var in outputs]
-
-        compiled = jax.jit(program, compiler_options={"xla_backend_optimization_level": 0})  # compiles in half the time
-        _programs[id(eqns[0])] = (compiled, inputs, outputs, eqns)
-    return _programs[id(eqns[0])][:3]
 
 
 def _bind(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
@@ -161,6 +133,6 @@ def _bind(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
     return results if eqn.primitive.multiple_results else [results]
 
 
-def _words(keys: Any) -> list[bytes]:
-    words = np.asarray(jax.random.key_data(keys))
+def _rows(words: np.ndarray) -> list[bytes]:
+    words = np.asarray(words)
     return [row.tobytes() for row in words.reshape(-1, words.shape[-1])]

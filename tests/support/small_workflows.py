@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.agent import AgentState, random_actions
+from evorl.agent import Agent, AgentState, random_actions
 from evorl.envs.vector import VectorEnv
 from evorl.execution import programs
 from evorl.sample_batch import SampleBatch
@@ -75,6 +76,7 @@ def one_iteration(workflow: Workflow, state: State) -> tuple[PyTreeDict, State]:
     return jax.tree.map(lambda x: x[0], metrics), state
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:
     """Random transitions ``[N, ...]`` as off-policy algorithms are given them: some terminated, weights unequal."""
     obs_key, next_obs_key, action_key, reward_key, end_key = jax.random.split(jax.random.key(2), 5)
@@ -89,13 +91,20 @@ def transitions(env: VectorEnv, num_rows: int) -> SampleBatch:
     )
 
 
+def fresh_state(agent: Agent, env: VectorEnv) -> AgentState:
+    """A first state of the agent, by one program."""
+    return jax.jit(lambda: agent.init(env.obs_space, env.action_space, jax.random.key(0)))()
+
+
 def moved_apart(agent_state: AgentState, *names: str) -> AgentState:
     """The agent with noise on some of its parameters, so that they are not those they were copied from."""
-    moved = {
-        name: jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), agent_state.params[name])
-        for name in names
-    }
-    return agent_state.replace(params=agent_state.params.replace(**moved))
+
+    @jax.jit
+    def moved(params: PyTreeDict) -> PyTreeDict:
+        return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(1), x.shape), params)
+
+    changed = moved(PyTreeDict({name: agent_state.params[name] for name in names}))
+    return agent_state.replace(params=agent_state.params.replace(**changed))
 
 
 def arrays(tree: Any) -> dict[str, np.ndarray]:
