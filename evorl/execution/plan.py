@@ -32,6 +32,7 @@ def plan_execution(
     min_bytes: int = MIN_BYTES_PER_DEVICE,
     num_members: int | None = None,
     evenly: bool = True,
+    small_updates: bool = False,
 ) -> tuple[Execution, int | None]:
     """How to run a workflow on this machine, and how many environments to step at a time.
 
@@ -44,6 +45,7 @@ def plan_execution(
         min_bytes: on a CPU, environments' states per device from which ``"auto"`` takes several.
         num_members: of a population, which are shared out instead of the environments of each; ``None`` without one.
         evenly: whether every device has to have as many environments.
+        small_updates: whether updates are small operations too where the states of the environments are small.
 
     Raises:
         ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
@@ -65,7 +67,8 @@ def plan_execution(
         if evenly:
             _check_shares(count, seeds, rows, axis)
     if count == 1:
-        return Execution(num_seeds=seeds), env_chunk
+        in_order = on_cpu and small_updates and rows * (seeds or 1) * bytes_per_env < 2 * min_bytes
+        return Execution(num_seeds=seeds, in_order=in_order), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
 

@@ -188,7 +188,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
             specs,
         )
 
-    thread = CompileThread(iterate_program.lower(workflow, state, 1), execution.num_devices)
+    thread = CompileThread(training_program(execution.in_order).lower(workflow, state, 1), execution.num_devices)
     thread.start()
     return thread
 
@@ -255,11 +255,24 @@ def _iterate_on_mesh(workflow: Trainable, state: State, num_iterations: jax.Arra
     return on_mesh(workflow, _iterate, returns_state=True)(workflow, state, num_iterations)
 
 
-iterate_program = jax.jit(_iterate_on_mesh, donate_argnames="state")
-"""``(workflow, state, n) -> (metrics [MAX_FOLD, ...], state)``: n iterations in one call; the state is donated.
+def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
+    """``(metrics [MAX_FOLD, ...], state)`` after so many iterations in one call; the state is donated.
 
-n is a traced number: chunks of any length are one program.
-"""
+    The number is traced: chunks of any length are one program.
+    """
+    return training_program(workflow.execution.in_order)(workflow, state, num_iterations)
+
+
+@functools.cache
+def training_program(in_order: bool) -> Any:
+    """The jitted function that ``iterate_program`` calls.
+
+    Args:
+        in_order: see ``Execution``. Of PPO on CartPole this is 1.1 times the speed, and 1.34 times the steps per second
+            of processor time (AMD EPYC, two threads); of physics, and of SAC's larger batches, 0.88 to 1.0.
+    """
+    options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
+    return jax.jit(_iterate_on_mesh, donate_argnames="state", compiler_options=options)
 
 
 @jax.jit

@@ -30,11 +30,14 @@ class Execution:
         num_devices: size of the device mesh.
         axis: what the mesh shares out: ``SEED_AXIS``, or ``DATA_AXIS`` or ``MEMBER_AXIS`` (see ``ops.collectives``);
             ``None`` on one device.
+        in_order: whether a CPU does an iteration's operations one after another, because they are too small to be worth
+            handing to other threads.
     """
 
     num_seeds: int | None = None
     num_devices: int = 1
     axis: str | None = None
+    in_order: bool = False
 
     @functools.cached_property
     def mesh(self) -> Mesh:

@@ -79,6 +79,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         env_chunk=config.get("env_chunk", "auto"),
         min_bytes=cls.min_bytes_per_device,
         evenly=cls.needs_even_shares,
+        small_updates=cls.has_small_updates,
     )
     if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)

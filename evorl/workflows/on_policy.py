@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -29,6 +29,8 @@ class OnPolicyWorkflow(Workflow):
 
     rollout_length: int = 128
     optimizer: Optimizer = Optimizer()
+
+    has_small_updates: ClassVar[bool] = True
 
     @property
     def timesteps_per_iteration(self) -> int:

@@ -78,6 +78,8 @@ class Workflow(PyTreeNode):
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
     # Whether every device has to have as many environments.
     needs_even_shares: ClassVar[bool] = True
+    # Whether its updates are small operations, as networks of small environments are, and their batches.
+    has_small_updates: ClassVar[bool] = False
     # Environments stepped together, where the config does not give ``num_envs``.
     default_num_envs: ClassVar[int] = 1
     # Config keys of other workflows that this one has no use for.

@@ -28,6 +28,15 @@ def test_large_work_takes_all_devices_that_share_it_evenly() -> None:
     assert plan_execution(_env(4098))[0] == Execution(num_devices=3, axis=DATA_AXIS)
 
 
+def test_small_operations_are_done_in_order_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan_execution(_env(4), small_updates=True)[0] == Execution(in_order=True)
+    assert plan_execution(_env(4), small_updates=True, num_seeds=3, devices=1)[0].in_order
+    assert not plan_execution(_env(4096), small_updates=True, devices=1)[0].in_order
+    assert not plan_execution(_env(4), small_updates=True, devices=2)[0].in_order
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert plan_execution(_env(4), devices=1, small_updates=True)[0] == Execution()
+
+
 def test_work_that_need_not_be_shared_evenly_takes_all_devices() -> None:
     assert plan_execution(_env(4098), evenly=False)[0] == Execution(num_devices=4, axis=DATA_AXIS)
     assert plan_execution(_env(7), min_bytes=0, evenly=False)[0].num_devices == 4

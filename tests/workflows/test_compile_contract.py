@@ -126,7 +126,7 @@ def test_no_copy_of_the_replay_buffer(layout: str) -> None:
         mesh = workflow.execution.mesh
         shardings = jax.tree.map(lambda spec: jax.sharding.NamedSharding(mesh, spec), specs)
         state = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, shardings)
-    compiled = programs.iterate_program.lower(workflow, state, 3).compile()
+    compiled = programs.training_program(workflow.execution.in_order).lower(workflow, state, 3).compile()
     text = compiled.as_text()
     assert re.search(rf"\[(\d+,)*{ROWS},", text), "the buffer is not to be found in the program"
     copies = re.findall(rf"^.*= \S*\[(?:\d+,)*{ROWS},[^=]* copy(?:-start)?\(.*$", text, re.MULTILINE)

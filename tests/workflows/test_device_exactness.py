@@ -96,6 +96,15 @@ def test_blocks_do_not_show(algorithm: str, env: str) -> None:
     _check_layout(algorithm, env, LAYOUTS["blocks of 2"])
 
 
+def test_the_order_of_operations_does_not_show() -> None:
+    workflow, after_rollout, state = _on_one_device(*FAMILIES[0])
+    assert workflow.execution.in_order
+    laid_out = workflow.replace(execution=Execution())
+    after_its_rollout, its_state = _run(laid_out, workflow.init(0))
+    assert_identical(after_its_rollout, after_rollout)
+    assert_identical(its_state, state)
+
+
 @pytest.mark.parametrize(("algorithm", "env"), FAMILIES)
 @pytest.mark.parametrize("layout", MORE_LAYOUTS)
 def test_other_layouts_do_not_show_either(algorithm: str, env: str, layout: str) -> None:

@@ -229,7 +229,7 @@ def test_memory_is_that_of_a_chunk_not_of_the_population() -> None:
         optimizer={"name": "openes", "pop_size": 4096}, agent={"network": {"torso": [256, 256]}}, eval_chunk=16
     )
     state = jax.eval_shape(workflow.init, jax.random.key(0))
-    compiled = programs.iterate_program.lower(workflow, state, 1).compile()
+    compiled = programs.training_program(workflow.execution.in_order).lower(workflow, state, 1).compile()
     of_one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.agent_state.params.policy))
     memory = compiled.memory_analysis()
     assert memory.temp_size_in_bytes < 2.5 * 16 * of_one
