@@ -16,7 +16,7 @@ from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
 
 # The states of a block of environments take this share of a core's second-level cache; the vector environment keeps as
 # much again, and the rest is for what a step computes. See ``benchmarks/speed/env_chunk.py``.
-CACHE_SHARE = 0.25
+CACHE_SHARE = 0.3
 LEAST_BLOCK = 16  # environments: fewer are too few for the vector units of a core
 USUAL_CACHE = 1 << 20  # bytes, where the system does not tell
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

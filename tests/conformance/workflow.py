@@ -73,8 +73,10 @@ class WorkflowContract:
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def nothing_compiled(cls) -> Iterator[None]:
-        """Nothing compiled before, for another test, is run."""
-        jax.clear_caches()
+        """No program of a workflow is run that was compiled before, for another test."""
+        in_order, side_by_side = map(programs.training_program, (True, False))
+        for program in (programs._init_program(), in_order, side_by_side, programs.evaluate_program):
+            program.clear_cache()
         with compiled_to_run_long() if cls.as_for_users else contextlib.nullcontext():
             yield
 
