@@ -134,16 +134,17 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def pytree_field(*, static: bool | None = None, **kwargs: Any) -> Any:
+def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
     """A dataclass field that says whether it is static (part of the tree structure) or data (leaves).
 
     Args:
         static: ``True`` for what changes shapes or control flow; it must be hashable. ``False`` for data. ``None``
             leaves the choice to the class: data in a ``PyTreeData``; by the annotation in a ``PyTreeNode``.
+        setting: whether a config may set it. What is made of other settings, or set by another class, is none.
         **kwargs: as for ``dataclasses.field``.
     """
     metadata = dict(kwargs.pop("metadata", None) or {})
-    metadata["static"] = static
+    metadata |= {"static": static, "setting": setting}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
@@ -189,8 +190,8 @@ def _mark_static_by_annotation(cls: type) -> None:
                     {**default.metadata, "static": _annotation_is_static(annotation)}
                 )
         elif _annotation_is_static(annotation):
-            given = {} if default is dataclasses.MISSING else {"default": default}
-            setattr(cls, name, pytree_field(static=True, **given))
+            options = {} if default is dataclasses.MISSING else {"default": default}
+            setattr(cls, name, pytree_field(static=True, **options))
 
 
 def _register(cls: type) -> None:

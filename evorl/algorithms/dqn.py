@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
@@ -21,7 +22,7 @@ from evorl.config.values import check_names, checked_mapping, checked_num_atoms,
 from evorl.envs.env import Env
 from evorl.envs.space import Space
 from evorl.networks.torso_settings import TorsoSettings
-from evorl.ops.losses import huber, td_error
+from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.ops.value_distributions import categorical_losses, quantile_huber
@@ -150,7 +151,9 @@ class DQNAgent(ActionValueAgent):
         """Losses and what priorities are made of, both ``[N]``."""
         if self.values == "expected":
             errors = td_error(chosen, rewards, discounts, next_chosen)
-            return (0.5 * jnp.square(errors) if self.huber_delta is None else huber(errors, self.huber_delta)), errors
+            if self.huber_delta is None:
+                return 0.5 * jnp.square(errors), errors
+            return optax.huber_loss(errors, delta=self.huber_delta), errors
         if self.values == "categorical":
             return categorical_losses(chosen, rewards, discounts, jax.nn.softmax(next_chosen), self.support)
         targets = jax.lax.stop_gradient(rewards[:, None] + discounts[:, None] * next_chosen)

@@ -13,14 +13,12 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.config.nodes import plain
 from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
 from evorl.ops.optimization import Optimizer
 from evorl.ops.trees import split_leading_axis
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
-from evorl.workflows.assembly import read_workflow_config
-from evorl.workflows.nested_learner import build_learner, require_room_for
+from evorl.workflows.nested_learner import read_config_with_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
@@ -68,12 +66,9 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         Raises:
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
-        config = plain(config)
         if config.get("agent"):
             raise ValueError("agent is the learner's here: give learner.agent instead.")
-        learner = build_learner(config)
-        fields = read_workflow_config(cls, {**config, "learner": learner})
-        return cls(**{**fields, "agent": learner.agent})
+        return cls(**read_config_with_learner(cls, config))
 
     @property
     def num_by_gradients(self) -> int:
@@ -117,8 +112,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
         def draw(key: Key, num_batches: int) -> SampleBatch:
             num_drawn = num_batches * self.policy_batch_size
-            drawn = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
-            return split_leading_axis(SampleBatch(obs=drawn.obs), num_batches, self.policy_batch_size)
+            batch = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
+            return split_leading_axis(SampleBatch(obs=batch.obs), num_batches, self.policy_batch_size)
 
         return improved_policies(
             self.learner,

@@ -115,5 +115,5 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         complete = completed_optimizer(settings)
     named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
-    own = [] if "_self_" in defaults else ["_self_"]
-    return OmegaConf.create({"defaults": [*defaults, *own, *short], **complete})
+    self_last = [] if "_self_" in defaults else ["_self_"]
+    return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})

@@ -43,16 +43,16 @@ def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
     from evorl.config.values import check_names
 
     settings = plain(config)
-    given = settings["recorders"].get("wandb")
-    if given is None or given is False:
+    wandb = settings["recorders"].get("wandb")
+    if wandb is None or wandb is False:
         return None
-    if given is not True and not isinstance(given, dict):
+    if wandb is not True and not isinstance(wandb, dict):
         raise ValueError(
-            f"recorders.wandb must be true, false or a mapping such as {{project: name, mode: online}}, got {given!r}."
+            f"recorders.wandb must be true, false or a mapping such as {{project: name, mode: online}}, got {wandb!r}."
         )
-    given = {} if given is True else given
-    check_names(given, ("project", "name", "mode"), "key of recorders.wandb")
-    return {"config": settings, **given}
+    wandb = {} if wandb is True else wandb
+    check_names(wandb, ("project", "name", "mode"), "key of recorders.wandb")
+    return {"config": settings, **wandb}
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
@@ -94,7 +94,7 @@ def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tup
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
-    given: set[str] = set()
+    changed: set[str] = set()
     known = dotted_keys(OmegaConf.to_container(settings))
     for override in OverridesParser.create().parse_overrides(list(arguments)):
         key, value = override.key_or_group, override.value()
@@ -109,5 +109,5 @@ def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tup
         if isinstance(value, str) and f"{key}.name" in known:
             key = f"{key}.name"
         OmegaConf.update(settings, key, value, merge=False)
-        given.add(key)
-    return given
+        changed.add(key)
+    return changed

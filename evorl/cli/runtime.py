@@ -123,17 +123,17 @@ def _set_xla_flags(long_programs: bool, deterministic: bool = False) -> None:
     Devices of a CPU wait for one another as long as it takes: XLA would end the process when one waits for 40 seconds,
     which a suspended terminal or a sleeping laptop would bring about.
     """
-    given = os.environ.get("XLA_FLAGS", "")
-    wanted = {
+    present = os.environ.get("XLA_FLAGS", "")
+    flags = {
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",
         "--xla_cpu_collective_call_terminate_timeout_seconds": str(7 * 24 * 3600),
     }
     if long_programs:
-        wanted["--xla_backend_extra_options"] = "xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"
+        flags["--xla_backend_extra_options"] = "xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"
     if deterministic:
-        wanted["--xla_gpu_deterministic_ops"] = "true"
-    added = [f"{name}={value}" for name, value in wanted.items() if name not in given]
-    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
+        flags["--xla_gpu_deterministic_ops"] = "true"
+    added = [f"{name}={value}" for name, value in flags.items() if name not in present]
+    os.environ["XLA_FLAGS"] = " ".join([present, *added]).strip()
 
 
 def cache_folder() -> Path:

@@ -66,8 +66,8 @@ def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
     """
     comments = {name: text for name, _, text in workflow_settings(config) if text}
     for file in [*sorted((folder / "env").glob("**/*.yaml")), folder / "config.yaml"]:
-        found = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
-        comments = found | comments if file.name != "config.yaml" else comments | found
+        of_file = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
+        comments = of_file | comments if file.name != "config.yaml" else comments | of_file
     return "".join(_lines(config, comments, ""))
 
 

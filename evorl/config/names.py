@@ -31,8 +31,8 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
     above = str(name).rpartition(".")[0]
-    beside = [option for option in options if option.rpartition(".")[0] == above] or options
-    there_are = "" if not beside or (hint and len(beside) > _LISTED) else f" There are: {', '.join(beside)}."
+    siblings = [option for option in options if option.rpartition(".")[0] == above] or options
+    there_are = "" if not siblings or (hint and len(siblings) > _LISTED) else f" There are: {', '.join(siblings)}."
     return f"there is no {what} {name!r}.{hint}{there_are}"
 
 

@@ -89,30 +89,30 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
         ValueError: another type, or out of range; the message says what is expected.
     """
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-    wanted = [member for member in members if member is not type(None)]
+    kinds = [member for member in members if member is not type(None)]
     value = _plain(value)
-    if value is None and len(wanted) < len(members):
+    if value is None and len(kinds) < len(members):
         return None
     if annotation is Mapping:
         return checked_mapping(value, name)
-    if float in wanted:
+    if float in kinds:
         return _number(value, name, within)
-    if len(wanted) != 1:
+    if len(kinds) != 1:
         return value
-    (wanted_type,) = wanted
-    if wanted_type is int:
+    (kind,) = kinds
+    if kind is int:
         return positive(value, name)
-    if wanted_type is bool and not isinstance(value, bool):
+    if kind is bool and not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {_shown(value)}.")
-    if typing.get_origin(wanted_type) is tuple:
+    if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{name} must be a list, such as [{_shown(value)}], got {_shown(value)}.")
-        element = typing.get_args(wanted_type)[0]
+        element = typing.get_args(kind)[0]
         return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
-    if wanted_type is str and not isinstance(value, str):
+    if kind is str and not isinstance(value, str):
         raise ValueError(f"{name} must be a name, got {_shown(value)}.")
-    if typing.get_origin(wanted_type) is typing.Literal and value not in typing.get_args(wanted_type):
-        valid = [str(option) for option in typing.get_args(wanted_type)]
+    if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
+        valid = [str(option) for option in typing.get_args(kind)]
         hint = did_you_mean(value, valid)
         raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {_shown(value)}.{hint}")
     return value

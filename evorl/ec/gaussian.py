@@ -85,15 +85,15 @@ class GaussianStrategy(EvoOptimizer):
         if "injected" not in state:
             return drawn_sums(self._noise_key(state), state.mean, *terms)
         rows = self._injected_rows(state)
-        drawn = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
-        sums = drawn_sums(self._noise_key(state), state.mean, *drawn)
+        drawn_terms = [(weights.at[rows].set(0.0, mode="drop"), power) for weights, power in terms]
+        sums = drawn_sums(self._noise_key(state), state.mean, *drawn_terms)
         noise = jax.tree.map(
             lambda x, mean, scale: (x - mean) / scale, state.injected.solutions, state.mean, self._scale_tree(state)
         )
 
         def with_injected(total: Params, weights: jax.Array, power: int) -> Params:
-            own = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]
-            return jax.tree.map(lambda x, noise: x + jnp.tensordot(own, noise**power, axes=1), total, noise)
+            row_weights = weights.at[rows].get(mode="fill", fill_value=0.0)  # [K]
+            return jax.tree.map(lambda x, noise: x + jnp.tensordot(row_weights, noise**power, axes=1), total, noise)
 
         return tuple(with_injected(total, *term) for total, term in zip(sums, terms, strict=True))
 

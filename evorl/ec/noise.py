@@ -63,11 +63,11 @@ def weighted_sums(key: Key, like: Params, *terms: tuple[jax.Array, int]) -> tupl
     def add_block(i: jax.Array | int, sums: tuple[Params, ...]) -> tuple[Params, ...]:
         start = first + i * block
         inside = i * block + jnp.arange(block) < count  # the last block may reach into the next device's share
-        own = jnp.where(inside, jax.lax.dynamic_slice_in_dim(weights, start, block, axis=1), 0.0)
+        block_weights = jnp.where(inside, jax.lax.dynamic_slice_in_dim(weights, start, block, axis=1), 0.0)
         rows = noise_rows(key, like, start, block)
         return tuple(
             jax.tree.map(lambda total, x, w=w, k=k: total + jnp.tensordot(w, x**k, axes=1), total, rows)
-            for w, total, (_, k) in zip(own, sums, terms, strict=True)
+            for w, total, (_, k) in zip(block_weights, sums, terms, strict=True)
         )
 
     zeros = tuple(jax.tree.map(lambda x: jnp.zeros(jnp.shape(x)), like) for _ in terms)

@@ -29,25 +29,25 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         ValueError: there is no such option, or its value cannot work.
     """
     check_options("wrap_env", options, ())
-    asked = EnvOptions(**options)
+    chosen = EnvOptions(**options)
     if isinstance(env.action_space, Box) and _needs_squash(env.action_space):
         env = ActionSquashWrapper(env)
-    if asked.action_repeat > 1:
-        env = ActionRepeatWrapper(env, asked.action_repeat)
-    limit = None if asked.max_episode_steps is None else -(-asked.max_episode_steps // asked.action_repeat)
+    if chosen.action_repeat > 1:
+        env = ActionRepeatWrapper(env, chosen.action_repeat)
+    limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     env = EpisodeWrapper(env, limit)
     is_integer = isinstance(env.obs_space, Discrete)
-    if is_integer if asked.flatten_obs is None else asked.flatten_obs:
+    if is_integer if chosen.flatten_obs is None else chosen.flatten_obs:
         env = ObsFlattenWrapper(env)
-    if asked.observed is not None:
-        env = ObsSelectWrapper(env, asked.observed)
-    if asked.history > 1:
-        env = FrameStackWrapper(env, asked.history)
-    if asked.sparse_reward_interval is not None:
-        env = SparseRewardWrapper(env, asked.sparse_reward_interval)
-    if asked.reward_scale is not None and asked.reward_scale != 1:
-        env = RewardScaleWrapper(env, asked.reward_scale)
-    return VECTOR_ENVS[as_autoreset_mode(asked.autoreset_mode)](env, asked.parallel)
+    if chosen.observed is not None:
+        env = ObsSelectWrapper(env, chosen.observed)
+    if chosen.history > 1:
+        env = FrameStackWrapper(env, chosen.history)
+    if chosen.sparse_reward_interval is not None:
+        env = SparseRewardWrapper(env, chosen.sparse_reward_interval)
+    if chosen.reward_scale is not None and chosen.reward_scale != 1:
+        env = RewardScaleWrapper(env, chosen.reward_scale)
+    return VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)](env, chosen.parallel)
 
 
 def _needs_squash(space: Box) -> bool:

@@ -191,22 +191,22 @@ def info_entries(info: PyTreeDict, names: Sequence[str]) -> PyTreeDict:
     Raises:
         ValueError: there is no such entry, with the nearest one that is there, or no such component.
     """
-    there: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(info):
-        there[".".join(str(getattr(entry, "key", getattr(entry, "name", entry))) for entry in path)] = leaf
-    return PyTreeDict({name: _entry(there, name).astype(jnp.float32) for name in names})
+        entries[".".join(str(getattr(entry, "key", getattr(entry, "name", entry))) for entry in path)] = leaf
+    return PyTreeDict({name: _entry(entries, name).astype(jnp.float32) for name in names})
 
 
-def _entry(there: dict[str, jax.Array], name: str) -> jax.Array:
-    if name in there:
-        return there[name]
+def _entry(entries: dict[str, jax.Array], name: str) -> jax.Array:
+    if name in entries:
+        return entries[name]
     entry, _, component = name.rpartition(".")
-    if entry not in there or not component.isdigit():
+    if entry not in entries or not component.isdigit():
         raise ValueError(
-            f"the environment's info has no entry {name!r}.{did_you_mean(name, there)} There are: "
-            f"{', '.join(sorted(there))}."
+            f"the environment's info has no entry {name!r}.{did_you_mean(name, entries)} There are: "
+            f"{', '.join(sorted(entries))}."
         )
-    values = there[entry]
+    values = entries[entry]
     if values.ndim != 2 or int(component) >= values.shape[1]:
         raise ValueError(f"{name!r} is no component of {entry}, which is of shape {list(values.shape[1:])}.")
     return values[:, int(component)]

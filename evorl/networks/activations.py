@@ -175,11 +175,11 @@ def _regression(options: KernelActivation) -> np.ndarray:
     """Weights ``[D]`` or ``[D, D]`` of the kernel ridge regression of the function to start near, on the grid."""
     grid = options.grid
     with jax.ensure_compile_time_eval():
-        wanted = np.asarray(activation_by_name(options.initial)(jnp.asarray(grid, jnp.float32)), np.float64)
+        targets = np.asarray(activation_by_name(options.initial)(jnp.asarray(grid, jnp.float32)), np.float64)
     kernel = np.exp(-options.sharpness * np.square(grid[:, None] - grid))
     if options.kernel == "rbf":
-        return np.linalg.solve(kernel + _RIDGE * np.eye(options.size), wanted)
+        return np.linalg.solve(kernel + _RIDGE * np.eye(options.size), targets)
     # The kernel matrix of pairs is the Kronecker product of two of these: its eigenvalues are the products of theirs.
     values, vectors = np.linalg.eigh(kernel)
-    wanted = wanted[np.maximum.outer(np.arange(options.size), np.arange(options.size))]
-    return vectors @ (vectors.T @ wanted @ vectors / (np.outer(values, values) + _RIDGE)) @ vectors.T
+    targets = targets[np.maximum.outer(np.arange(options.size), np.arange(options.size))]
+    return vectors @ (vectors.T @ targets @ vectors / (np.outer(values, values) + _RIDGE)) @ vectors.T

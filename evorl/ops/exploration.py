@@ -107,8 +107,8 @@ class ActionNoise(PyTreeNode):
         noise_key, scale_key = split_rows(key)
         scale = self.scale
         if self.max_scale is not None:
-            drawn = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
-            scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, drawn)  # 0: the episode starts
+            new_scale = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
+            scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, new_scale)  # 0: the episode starts
             recurrent_state = recurrent_state.replace(scale=scale)
             scale = scale[..., None]
         if self.kind == "gaussian":

@@ -53,13 +53,6 @@ def clipped_value_error(
     return jnp.maximum(squared_error(values, targets), squared_error(clipped, targets))
 
 
-def huber(errors: jax.Array, delta: jax.Array | float = 1.0) -> jax.Array:
-    """Huber loss: ``e^2 / 2`` up to ``delta``, linear with slope ``delta`` beyond (Huber 1964)."""
-    magnitude = jnp.abs(errors)
-    quadratic = jnp.minimum(magnitude, delta)
-    return 0.5 * quadratic**2 + delta * (magnitude - quadratic)
-
-
 def td_error(q_values: jax.Array, rewards: jax.Array, discounts: jax.Array, next_q_values: jax.Array) -> jax.Array:
     """``r + discount Q(s', a') - Q(s, a)`` with the gradient stopped through the target (Sutton & Barto 2018, eq. 6.5).
 

@@ -184,8 +184,8 @@ class TrustRegion(PyTreeNode):
 
         start = (jnp.asarray(first_fraction, jnp.float32), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
         fraction, num_trials, accepted = jax.lax.while_loop(goes_on, one_trial, start)
-        kept = tree_where(accepted, moved(fraction), params)
-        return LineSearch(kept, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
+        new_params = tree_where(accepted, moved(fraction), params)
+        return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
 
     def next_first_fraction(self, search: LineSearch) -> jax.Array:
         """Where an adaptive search begins after this one: at the fraction it accepted, times ``growth`` if that was its

@@ -127,10 +127,10 @@ def _merge(statistics: RunningStatistics, added: jax.Array, mean: Observation, m
     total = statistics.count + added
     share = added / jnp.maximum(total, 1.0)
     count = jnp.minimum(total, MAX_COUNT)
-    kept = count / jnp.maximum(total, 1.0)
+    weight = count / jnp.maximum(total, 1.0)
 
     def merged_m2(old_m2: jax.Array, new_m2: jax.Array, old: jax.Array, new: jax.Array) -> jax.Array:
-        return kept * (old_m2 + new_m2 + jnp.square(new - old) * statistics.count * share)
+        return weight * (old_m2 + new_m2 + jnp.square(new - old) * statistics.count * share)
 
     return RunningStatistics(
         count=count,

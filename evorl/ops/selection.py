@@ -46,9 +46,9 @@ def pair_parents(key: Key, scores: jax.Array) -> jax.Array:
     """
     num_members = len(scores)
     first, second = jax.random.permutation(key, num_members)[: num_members // 2 * 2].reshape(2, -1)
-    own = jnp.arange(num_members)
-    opponents = own.at[first].set(second).at[second].set(first)
-    return jnp.where(scores < scores[opponents], opponents, own)
+    members = jnp.arange(num_members)
+    opponents = members.at[first].set(second).at[second].set(first)
+    return jnp.where(scores < scores[opponents], opponents, members)
 
 
 def clones(members: Tree, parents: jax.Array) -> Tree:
@@ -61,7 +61,7 @@ def clones(members: Tree, parents: jax.Array) -> Tree:
     everyone = collectives.gather_rows(members, mesh_axis=MEMBER_AXIS)
     parents = parents[collectives.local_indices(len(parents), MEMBER_AXIS)]
 
-    def take(own: jax.Array, of_all: jax.Array) -> jax.Array:
-        return own if jnp.issubdtype(own.dtype, jax.dtypes.prng_key) else of_all[parents]
+    def take(of_one: jax.Array, of_all: jax.Array) -> jax.Array:
+        return of_one if jnp.issubdtype(of_one.dtype, jax.dtypes.prng_key) else of_all[parents]
 
     return jax.tree.map(take, members, everyone)

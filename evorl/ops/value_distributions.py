@@ -5,8 +5,7 @@ from __future__ import annotations
 import chex
 import jax
 import jax.numpy as jnp
-
-from evorl.ops.losses import huber
+import optax
 
 
 def categorical_projection(atoms: jax.Array, probs: jax.Array, support: jax.Array) -> jax.Array:
@@ -78,7 +77,7 @@ def quantile_huber(quantiles: jax.Array, targets: jax.Array, delta: jax.Array | 
     errors = jax.lax.stop_gradient(targets)[..., None, :] - quantiles[..., :, None]  # [..., N, M]
     fractions = quantile_midpoints(quantiles.shape[-1])[:, None]
     weights = jnp.abs(fractions - (jax.lax.stop_gradient(errors) < 0.0))
-    return (weights * huber(errors, delta) / delta).mean(axis=-1).sum(axis=-1)
+    return (weights * optax.huber_loss(errors, delta=delta) / delta).mean(axis=-1).sum(axis=-1)
 
 
 def without_greatest(quantiles: jax.Array, num_dropped: int) -> jax.Array:
@@ -94,8 +93,8 @@ def without_greatest(quantiles: jax.Array, num_dropped: int) -> jax.Array:
     Raises:
         ValueError: no atom would be left.
     """
-    pooled = jnp.moveaxis(quantiles, 0, -2)
-    pooled = pooled.reshape((*pooled.shape[:-2], -1))
-    if not 0 <= num_dropped < pooled.shape[-1]:
-        raise ValueError(f"{num_dropped} of {pooled.shape[-1]} atoms cannot be dropped: at least one must be left.")
-    return jnp.sort(pooled, axis=-1)[..., : pooled.shape[-1] - num_dropped]
+    atoms = jnp.moveaxis(quantiles, 0, -2)
+    atoms = atoms.reshape((*atoms.shape[:-2], -1))
+    if not 0 <= num_dropped < atoms.shape[-1]:
+        raise ValueError(f"{num_dropped} of {atoms.shape[-1]} atoms cannot be dropped: at least one must be left.")
+    return jnp.sort(atoms, axis=-1)[..., : atoms.shape[-1] - num_dropped]

@@ -84,9 +84,9 @@ def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
 def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
     """Where the rows of a batch go, int32 ``[T]``, ``DROPPED`` for those that are not wanted; and how many are."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
-    wanted = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
-    position = jnp.cumsum(wanted.astype(jnp.int32)) - 1  # [T]
-    return jnp.where(wanted, (state.cursor + position) % num_rows, DROPPED), position[-1] + 1
+    is_stored = jnp.broadcast_to(jnp.asarray(True if mask is None else mask, bool), (num_new,))
+    position = jnp.cumsum(is_stored.astype(jnp.int32)) - 1  # [T]
+    return jnp.where(is_stored, (state.cursor + position) % num_rows, DROPPED), position[-1] + 1
 
 
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
@@ -97,10 +97,10 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
-    held = local_indices(num_envs)
-    local_envs = envs - held[0]
-    is_held = (local_envs >= 0) & (local_envs < held.shape[0])
-    local_envs = jnp.clip(local_envs, 0, held.shape[0] - 1)
+    shard = local_indices(num_envs)
+    local_envs = envs - shard[0]
+    is_held = (local_envs >= 0) & (local_envs < shard.shape[0])
+    local_envs = jnp.clip(local_envs, 0, shard.shape[0] - 1)
 
     def contribution(storage: jax.Array) -> jax.Array:
         values = storage[rows, local_envs]

@@ -35,8 +35,8 @@ _NO_TRAINING = {
 
 def config_keys(cls: WorkflowClass) -> frozenset[str]:
     """The keys that a config of this workflow may have, besides those of the run."""
-    fields = {field.name for field in dataclasses.fields(cls)}
-    return frozenset((fields - {"eval_env", "execution"} | BUILD_KEYS) - set(cls.foreign_keys))
+    settings = {field.name for field in dataclasses.fields(cls) if field.metadata.get("setting", True)}
+    return frozenset((settings | BUILD_KEYS) - set(cls.foreign_keys))
 
 
 def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
-    own = fields_from_config(cls, settings, "")
-    env = make_env(config["env"], *cls.training_rows(config, own))
+    fields = fields_from_config(cls, settings, "")
+    env = make_env(config["env"], *cls.training_rows(config, fields))
     eval_config = as_paid_by_the_environment(config["env"])
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
@@ -84,7 +84,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
-    return {**own, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+    return {**fields, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:

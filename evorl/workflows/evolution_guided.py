@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent, RandomAgent
-from evorl.config.nodes import plain
 from evorl.ec import EvoOptimizer
 from evorl.ec.fitness_shaping import nan_to_worst
 from evorl.envs import AutoresetMode
@@ -23,11 +22,10 @@ from evorl.metrics import WideCounter
 from evorl.ops import collectives
 from evorl.rollout import ActionFn
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.assembly import read_workflow_config
 from evorl.workflows.evolution import initial_best, update_best
 from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
 from evorl.workflows.nested_learner import (
-    build_learner,
+    read_config_with_learner,
     require_room_for,
     row_of,
     updates_for_steps,
@@ -80,10 +78,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         Raises:
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
-        config = plain(config)
-        learner = build_learner(config)
-        fields = read_workflow_config(cls, {**config, "learner": learner})
-        return cls(**{**fields, "agent": learner.agent})
+        return cls(**read_config_with_learner(cls, config))
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.config.nodes import plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.types import Key, Observation, PyTreeDict, State
-from evorl.workflows.assembly import inner_workflow
+from evorl.workflows.assembly import inner_workflow, read_workflow_config
 from evorl.workflows.off_policy import OffPolicyWorkflow, whole_updates
 from evorl.workflows.workflow import Workflow
 
@@ -30,6 +31,17 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     part = {"num_envs": 1, **(config.get("learner") or {})}
     of_the_run = ("devices", "num_seeds", "env_chunk")
     return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), of_the_run))
+
+
+def read_config_with_learner(cls: type[Workflow], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a workflow that has a learner, whose agent acts for all; see ``read_workflow_config``.
+
+    Raises:
+        ValueError: as ``build_learner``, or a key or value of the workflow itself cannot work; in words.
+    """
+    config = plain(config)
+    learner = build_learner(config)
+    return {**read_workflow_config(cls, {**config, "learner": learner}), "agent": learner.agent}
 
 
 def checked_learner(learner: Workflow) -> OffPolicyWorkflow:

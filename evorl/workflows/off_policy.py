@@ -55,7 +55,7 @@ class OffPolicyWorkflow(Workflow):
     importance_exponent: float | Schedule = Schedule(0.4, 1.0)
     learning_starts: float = 1000.0
     replay_capacity: int = 100_000
-    num_sharing: int = 1
+    num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "updates_per_iteration": "(0, inf)",
@@ -64,7 +64,6 @@ class OffPolicyWorkflow(Workflow):
         "importance_exponent": "[0, 1]",
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
-    foreign_keys: ClassVar[tuple[str, ...]] = ("num_sharing",)
     loss_names: ClassVar[tuple[str, ...]] = ()
     # Whether each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
     stores_recurrent_state: ClassVar[bool] = False

@@ -56,7 +56,7 @@ class Workflow(PyTreeNode):
     """
 
     env: VectorEnv = pytree_field(static=True)
-    eval_env: VectorEnv = pytree_field(static=True)
+    eval_env: VectorEnv = pytree_field(static=True, setting=False)
     agent: Agent
     discount: float = 0.99
     total_timesteps: float = 1e6
@@ -65,7 +65,7 @@ class Workflow(PyTreeNode):
     checkpoint_interval: float = 100_000.0
     eval_episodes: int = 20
     env_chunk: int | None = None
-    execution: Execution = pytree_field(static=True, default=Execution())
+    execution: Execution = pytree_field(static=True, setting=False, default=Execution())
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",

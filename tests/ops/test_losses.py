@@ -34,12 +34,6 @@ def test_squared_error_is_per_sample() -> None:
         losses.squared_error(jnp.zeros((4, 1)), jnp.zeros(4))  # would broadcast to [4, 4]
 
 
-def test_huber_is_quadratic_then_linear() -> None:
-    result = losses.huber(jnp.array([-0.5, 0.0, 1.0, 3.0]), delta=1.0)
-    np.testing.assert_allclose(result, [0.125, 0.0, 0.5, 2.5])
-    np.testing.assert_allclose(jax.vmap(jax.grad(losses.huber))(jnp.array([-9.0, 0.5])), [-1.0, 0.5])
-
-
 def test_td_error_shares_targets_among_an_ensemble_and_stops_their_gradient() -> None:
     rewards, discounts, next_q = jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0]), jnp.array([10.0, 10.0])
     q_values = jnp.array([[1.0, 1.0], [2.0, 3.0], [0.0, 0.0]])

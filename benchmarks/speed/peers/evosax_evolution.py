@@ -2,7 +2,7 @@
 
 Settings: ``strategy`` (its name in evosax), ``pop_size``, ``initial_std``, ``hidden_sizes`` (of a policy like ours),
 ``library`` (gymnax or brax), ``env``, ``env_options`` (of brax), ``episode_length``, ``generations`` (in one
-measurement), ``warmup_generations``, ``cache``.
+measurement), ``warmup_generations`` (before the first one), ``cache``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def prepare() -> Any:
     run_many = jax.jit(run, donate_argnums=0)
     keys = jax.random.split(key, settings["generations"])
     carries = [(strategy.init(init_key, solution, params), problem.init(problem_key))]
-    for _ in range(max(1, settings["warmup_generations"] // settings["generations"])):
+    for _ in range(max(1, settings.get("warmup_generations", 0) // settings["generations"])):
         carries[0] = jax.block_until_ready(run_many(carries[0], keys))
 
     def go_on() -> None:
