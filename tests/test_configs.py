@@ -286,10 +286,12 @@ def test_an_environment_of_brax_is_described(name: str) -> None:
         assert state.done.shape == (2,)
 
 
-def test_the_variances_of_cem_rl_are_divided_from_the_command_line() -> None:
-    config = plain(_composed("agent=erl/cemrl", "env=pendulum", "optimizer.variance_divisor=5").optimizer)
+@pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])
+def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: list[str], divisor: float) -> None:
+    config = plain(_composed("agent=erl/cemrl", "env=pendulum", *overrides).optimizer)
     optimizer = fields_from_config(EvolutionGuidedWorkflow, {"optimizer": config}, "")["optimizer"]
-    assert float(optimizer.variance_divisor) == 5.0
+    assert float(optimizer.variance_divisor) == divisor
+    assert optimizer.pop_size // 2 == 5
 
 
 def test_every_environment_has_a_file() -> None:
