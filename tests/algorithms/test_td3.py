@@ -47,8 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 2000},
-    "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 1500},
+    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 3000},
+    "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 2500},
     "fast_td3": {"n_step": 3},
 }
 
@@ -79,7 +79,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         tau=0.02,
         actor_optimizer=optimizer.replace(learning_rate=1e-3),
         critic_optimizer=optimizer,
-        **{"total_timesteps": 16 * 600, **FIELDS[kind]},
+        **{"total_timesteps": 16 * 900, **FIELDS[kind]},
     )
     return kind, agent, state
 

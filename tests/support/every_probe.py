@@ -118,7 +118,7 @@ def train_soft_actor_critic(
         | settings,
         continuous,
         num_envs=16,
-        **{"updates_per_iteration": 4, "batch_size": 256, "tau": 0.02, "total_timesteps": 16 * 600} | fields,
+        **{"updates_per_iteration": 4, "batch_size": 256, "tau": 0.02, "total_timesteps": 16 * 800} | fields,
         learning_starts=1600.0,
         replay_capacity=16_000,
     )
