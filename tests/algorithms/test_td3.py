@@ -47,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "td3": {"prioritized": True, "n_step": 2, "total_timesteps": 16 * 3000},
+    "td3": {"prioritized": True, "priority_exponent": 0.3, "n_step": 2, "total_timesteps": 16 * 4000},
     "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 2500},
     "fast_td3": {"n_step": 3},
 }
