@@ -17,12 +17,17 @@ LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
 }
+# Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
+HOST_LIBRARIES = {
+    "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
+}
+HOST_FACTORY = "evorl.envs.host.create:create_host_env"
 USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
 
 def available_envs() -> dict[str, tuple[str, ...]]:
     """The names of environments by library. Their adapters are imported for it, the libraries are not."""
-    return {library: _module(path).ENV_NAMES for library, path in LIBRARIES.items()}
+    return {library: _module(path).ENV_NAMES for library, path in (LIBRARIES | HOST_LIBRARIES).items()}
 
 
 def create_env(
@@ -38,7 +43,7 @@ def create_env(
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
             ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments that are not ``None`` win over it. Or with
             ``factory``, ``"package.module:function"``, instead of library and name: that function makes one ``Env``.
-        library: ``"brax"`` or ``"gymnax"``; may be left out where the name is known in one library only.
+        library: such as ``"brax"`` or ``"gymnasium"``; may be left out where the name is known in one library only.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for
             brax; every other one goes to the environment itself. ``None`` means the default.
@@ -53,6 +58,8 @@ def create_env(
             raise ValueError("An environment is named by its library and name, or by a factory: leave one of them out.")
         return load(USER_FACTORY)(settings.pop("factory"), **settings)
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
+    if library in HOST_LIBRARIES:
+        return load(HOST_FACTORY)(load(HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
     return load(LIBRARIES[library])(name, **settings)
 
 
@@ -80,13 +87,14 @@ def _settings(config: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
     """Library and name of the environment, from either or from ``library/name``."""
-    if library is not None and str(library) not in LIBRARIES:
-        raise ValueError(no_such("environment library", library, LIBRARIES))
+    libraries = LIBRARIES | HOST_LIBRARIES
+    if library is not None and str(library) not in libraries:
+        raise ValueError(no_such("environment library", library, libraries))
     if not name:
         raise ValueError("Which environment? Give its name, for example create_env('brax/hopper').")
     name = str(name)
     prefix, _, rest = name.partition("/")
-    if library is None and rest and prefix in LIBRARIES:
+    if library is None and rest and prefix in libraries:
         return prefix, rest
     if library is not None:
         return library, name

@@ -30,11 +30,16 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
+    limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
+    return VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)](put_wrappers(env, chosen, limit), chosen.parallel)
+
+
+def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
+    """``env``, a bare adapter, in the wrappers that options ask for; ``limit`` is the clock's, in decisions."""
     if isinstance(env.action_space, Box) and _needs_squash(env.action_space):
         env = ActionSquashWrapper(env)
     if chosen.action_repeat > 1:
         env = ActionRepeatWrapper(env, chosen.action_repeat)
-    limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     env = EpisodeWrapper(env, limit)
     is_integer = isinstance(env.obs_space, Discrete)
     if is_integer if chosen.flatten_obs is None else chosen.flatten_obs:
@@ -47,7 +52,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         env = SparseRewardWrapper(env, chosen.sparse_reward_interval)
     if chosen.reward_scale is not None and chosen.reward_scale != 1:
         env = RewardScaleWrapper(env, chosen.reward_scale)
-    return VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)](env, chosen.parallel)
+    return env
 
 
 def _needs_squash(space: Box) -> bool:

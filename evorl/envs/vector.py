@@ -41,6 +41,8 @@ class VectorEnv(EnvAround):
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
+    # Whether its environments are simulators on the host, whose states mean something in one process and to one device.
+    steps_on_host: ClassVar[bool] = False
 
     def __init__(self, env: Env, num_envs: int) -> None:
         if not isinstance(env, Env) or isinstance(env, VectorEnv):
@@ -74,11 +76,12 @@ class VectorEnv(EnvAround):
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
-        shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
-        if [x.shape for x in jax.tree.leaves(action)] != shapes:
-            raise ValueError(f"step takes actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
+        self._check_action(env_state, action)
         stepped = jax.vmap(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
         return self._continue(env_state, stepped)
+
+    def close(self) -> None:
+        """Give back what the environments hold. JAX environments hold nothing."""
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
@@ -87,21 +90,30 @@ class VectorEnv(EnvAround):
         Raises:
             ValueError: ``mask`` is not one bool for each environment.
         """
+        keys, mask = self._restart_keys(env_state, mask, key)
+        return tree_where(mask, self._start(keys, env_state._internal.env_id), env_state)
+
+    def _check_action(self, env_state: EnvState, action: Action) -> None:
+        shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]
+        if [x.shape for x in jax.tree.leaves(action)] != shapes:
+            raise ValueError(f"step takes actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
+
+    def _restart_keys(self, env_state: EnvState, mask: Any, key: Key) -> tuple[jax.Array, jax.Array]:
+        """The keys ``[B]`` of a partial reset, and its mask as an array. Raises ``ValueError`` for another mask."""
         env_id, mask = env_state._internal.env_id, jnp.asarray(mask)
         if mask.shape != env_id.shape or mask.dtype != jnp.bool_:
             raise ValueError(
                 f"partial_reset takes a mask bool{list(env_id.shape)}, true where an environment starts anew; got "
                 f"{mask.dtype}{list(mask.shape)}."
             )
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(as_typed_key(key), env_id)
-        return tree_where(mask, self._start(keys, env_id), env_state)
+        return jax.vmap(jax.random.fold_in, (None, 0))(as_typed_key(key), env_id), mask
 
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
         """Episode 0 of every environment. ``keys`` and ``env_id`` are ``[B]``."""
         episode = jnp.zeros_like(env_id)
         inner = self._episode_start(keys, episode)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal)
-        return _outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
+        return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
 
     def _episode_start(self, keys: jax.Array, episode: jax.Array) -> EnvState:
         return jax.vmap(self.env.reset)(_fold_rows(keys, episode))
@@ -126,7 +138,7 @@ class VectorEnv(EnvAround):
     def _renew_starts(self, internal: PyTreeDict, starts_now: jax.Array) -> PyTreeDict:
         """``internal`` with a fresh ``next_start`` for every environment that needs one now."""
         args = (starts_now, internal.next_start, internal.next_is_fresh, internal.key, internal.episode + 1)
-        next_start, is_fresh = _one_batch(self._renew_all_if_one_needs_it)(*jax.lax.stop_gradient(args))
+        next_start, is_fresh = joined_under_vmap(self._renew_all_if_one_needs_it)(*jax.lax.stop_gradient(args))
         return internal.replace(next_start=next_start, next_is_fresh=is_fresh & ~starts_now)
 
     def _renew_all_if_one_needs_it(
@@ -151,7 +163,7 @@ class VmapWrapper(VectorEnv):
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         state = freeze_ended(env_state.replace(_internal=env_state._internal.inner), stepped)
         internal = env_state._internal.replace(inner=state._internal)
-        return _outer_state(state, state.obs, jnp.zeros_like(state.done), internal)
+        return outer_state(state, state.obs, jnp.zeros_like(state.done), internal)
 
 
 class VmapAutoResetWrapper(VectorEnv):
@@ -165,7 +177,7 @@ class VmapAutoResetWrapper(VectorEnv):
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         internal = self._renew_starts(env_state._internal, stepped.done)
         state, internal = self._with_new_episodes(internal, stepped, stepped.done, internal.next_start)
-        return _outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
+        return outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
 
 
 class FastVmapAutoResetWrapper(VectorEnv):
@@ -183,7 +195,7 @@ class FastVmapAutoResetWrapper(VectorEnv):
         internal = env_state._internal
         next_start = jax.tree.map(lambda x: _fold_keys(x, internal.episode + 1), internal.next_start)
         state, internal = self._with_new_episodes(internal, stepped, stepped.done, next_start)
-        return _outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
+        return outer_state(state, stepped.obs, jnp.zeros_like(stepped.done), internal)
 
 
 class EnvPoolVmapAutoResetWrapper(VectorEnv):
@@ -205,7 +217,7 @@ class EnvPoolVmapAutoResetWrapper(VectorEnv):
         stepped = stepped.replace(reward=reward, done=done, info=info)
         internal = self._renew_starts(env_state._internal, is_reset_step)
         state, internal = self._with_new_episodes(internal, stepped, is_reset_step, internal.next_start)
-        return _outer_state(state, state.obs, is_reset_step, internal)
+        return outer_state(state, state.obs, is_reset_step, internal)
 
 
 VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
@@ -214,7 +226,7 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 }
 
 
-def _one_batch(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
+def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
     """``rows_fn`` of rows, for which batches of batches (seeds of environments) are one batch: computed together."""
     batch_fn = jax.custom_batching.custom_vmap(rows_fn)
 
@@ -228,7 +240,8 @@ def _one_batch(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
     return batch_fn
 
 
-def _outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
+def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
+    """The state of a vector env around ``inner``, leaves ``[B, ...]``, with the entries of ``info`` that only it has."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 

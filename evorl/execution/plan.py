@@ -53,6 +53,8 @@ def plan_execution(
     available = len(jax.devices())
     on_cpu = jax.default_backend() == "cpu"
     seeds = None if num_seeds == 1 else num_seeds
+    if env.steps_on_host:
+        return _beside_simulators(devices, seeds), None
     bytes_per_env = state_bytes(jax.eval_shape(env.env.reset, jax.random.key(0)))
     if env_chunk == "auto":
         env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * core_cache_bytes()) // bytes_per_env) if on_cpu else None
@@ -71,6 +73,16 @@ def plan_execution(
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
+
+
+def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
+    """Simulators on the host serve one device, and are stepped all together."""
+    if devices not in ("auto", 1):
+        raise ValueError(
+            f"devices={devices!r} was asked for, and simulators on the host serve one device: leave it out, or take "
+            "several processes by actors.count."
+        )
+    return Execution(num_seeds=seeds)
 
 
 def _worthwhile_devices(available: int, seeds: int | None, num_rows: int, min_rows: int, evenly: bool) -> int:

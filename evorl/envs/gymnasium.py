@@ -1,0 +1,299 @@
+"""Environments of Gymnasium, in this process or a process each. Gymnasium itself is imported when it is used."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+
+ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
+VECTORIZATIONS = ("in_process", "async")
+MOST_JOINT_ACTIONS = 4096
+_ASYNC_TIMEOUT = 60.0  # seconds that a worker has for one answer
+
+
+def make_gymnasium_simulators(
+    name: str,
+    num_envs: int,
+    *,
+    vectorization: str = "in_process",
+    wrappers: Sequence[str | Mapping[str, Any]] = (),
+    obs_key: str | None = None,
+    metrics: Sequence[str] = (),
+    max_episode_steps: int | None = None,
+    **kwargs: Any,
+) -> HostVectorEnv:
+    """Environments of Gymnasium as simulators.
+
+    Args:
+        name: an id such as ``Hopper-v5`` or ``ALE/Pong-v5``; ``package:Id-v0`` imports the package first.
+        num_envs: how many.
+        vectorization: ``in_process`` steps one after another, ``async`` has a process for each: for environments of
+            which a step takes much longer than a millisecond.
+        wrappers: names of ``gymnasium.wrappers`` from the inside out, or mappings of a ``name`` and arguments.
+        obs_key: of observations that are a dict only this entry.
+        metrics: numbers of the environment's info that are reported.
+        max_episode_steps: another time limit than the registered one.
+        **kwargs: of the environment.
+
+    Raises:
+        ValueError: there is no such environment, wrapper or way to vectorize; in words.
+    """
+    if vectorization not in VECTORIZATIONS:
+        raise ValueError(no_such("value of env.vectorization", vectorization, VECTORIZATIONS))
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    make = functools.partial(_make_one, name, tuple(wrappers), {**kwargs, **limit})
+    if vectorization == "async":
+        return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics)
+    return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics)
+
+
+def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    import gymnasium
+
+    if name.startswith("ALE/"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    try:
+        env = gymnasium.make(name, **kwargs)
+    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+        raise ValueError(
+            f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"
+        ) from error
+    except (TypeError, gymnasium.error.Error) as error:
+        raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
+    for wrapper in wrappers:
+        arguments = {"name": wrapper} if isinstance(wrapper, str) else dict(wrapper)
+        wrapper_name = arguments.pop("name", None)
+        names = [key for key in dir(gymnasium.wrappers) if key[0].isupper()]
+        if wrapper_name not in names:
+            raise ValueError(no_such("wrapper of Gymnasium", wrapper_name, names))
+        try:
+            env = getattr(gymnasium.wrappers, wrapper_name)(env, **arguments)
+        except (TypeError, AssertionError, ValueError) as error:
+            raise ValueError(f"Gymnasium's {wrapper_name} cannot wrap {name} with {arguments}: {error}") from error
+    return env
+
+
+class _GymnasiumEnv(HostVectorEnv):
+    """What both ways have in common: spaces, and which part of an observation and of ``info`` is kept."""
+
+    def __init__(self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str]) -> None:
+        self.num_envs = num_envs
+        self._obs_key = obs_key
+        space = single.observation_space
+        if obs_key is not None:
+            entries = getattr(space, "spaces", None)
+            if not isinstance(entries, Mapping):
+                raise ValueError(f"obs_key={obs_key} chooses an entry of a dict, and observations are {space}.")
+            check_names([obs_key], entries, "value of env.obs_key")
+            space = entries[obs_key]
+        self.obs_space = space_of(space)
+        self.action_space, self._convert_actions = action_space_of(single.action_space)
+        spec = single.spec
+        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        self._metrics = tuple(metrics)
+        self.info_spec = {name: ((), np.float32) for name in self._metrics}
+
+    def _observed(self, obs: Any) -> Any:
+        return obs if self._obs_key is None else obs[self._obs_key]
+
+
+class InProcessGymnasiumEnv(_GymnasiumEnv):
+    """Environments of Gymnasium, stepped one after another in this process.
+
+    Args:
+        make: makes one environment.
+        num_envs: how many.
+        obs_key: of observations that are a dict only this entry.
+        metrics: numbers of the environment's info that are reported.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], num_envs: int, obs_key: str | None = None, metrics: Sequence[str] = ()
+    ) -> None:
+        self._envs = [make() for _ in range(num_envs)]
+        super().__init__(self._envs[0], num_envs, obs_key, metrics)
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        """See ``HostVectorEnv.reset``."""
+        return self._restarted(range(self.num_envs), seeds)
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
+        """See ``HostVectorEnv.partial_reset``."""
+        return self._restarted(np.flatnonzero(mask), seeds)
+
+    def _restarted(self, numbers: Any, seeds: np.ndarray) -> Any:
+        rows: list[Any] = [None] * self.num_envs
+        for i in numbers:
+            try:
+                rows[i] = self._observed(self._envs[i].reset(seed=int(seeds[i]))[0])
+            except Exception as error:
+                raise HostEnvError(_failed(i, "reset", error)) from error
+        return _stacked(self.obs_space, rows)
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """See ``HostVectorEnv.step``."""
+        num_envs, converted = self.num_envs, self._convert_actions(actions)
+        rows: list[Any] = [None] * num_envs
+        reward = np.zeros(num_envs, np.float32)
+        termination, truncation = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        metrics = {name: np.zeros(num_envs, np.float32) for name in self._metrics}
+        for i, env in enumerate(self._envs):
+            try:
+                obs, reward[i], termination[i], truncation[i], info = env.step(converted[i])
+                rows[i] = self._observed(obs)
+                for name in self._metrics:
+                    metrics[name][i] = info[name]
+            except Exception as error:
+                raise HostEnvError(_failed(i, "step", error)) from error
+        return _stacked(self.obs_space, rows), reward, termination, truncation, metrics
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the first environment, made with ``render_mode: rgb_array``."""
+        return self._envs[0].render()
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self._envs:
+            env.close()
+
+
+class AsyncGymnasiumEnv(_GymnasiumEnv):
+    """Environments of Gymnasium, a process each, which write observations into shared memory.
+
+    Args:
+        make: makes one environment; is sent to the processes.
+        num_envs: how many.
+        obs_key: of observations that are a dict only this entry.
+        metrics: numbers of the environment's info that are reported.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], num_envs: int, obs_key: str | None = None, metrics: Sequence[str] = ()
+    ) -> None:
+        from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+        single = make()
+        super().__init__(single, num_envs, obs_key, metrics)
+        single.close()
+        # A fork of a process with JAX's threads can hang: workers are started from the beginning.
+        self._env = AsyncVectorEnv(
+            [make] * num_envs, shared_memory=True, context="spawn", autoreset_mode=AutoresetMode.DISABLED
+        )
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        """See ``HostVectorEnv.reset``."""
+        return self._observed(self._called("reset", seed=[int(seed) for seed in seeds])[0])
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
+        """See ``HostVectorEnv.partial_reset``."""
+        options = {"reset_mask": mask}
+        return self._observed(self._called("reset", seed=[int(seed) for seed in seeds], options=options)[0])
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """See ``HostVectorEnv.step``."""
+        obs, reward, termination, truncation, info = self._called("step", self._convert_actions(actions))
+        return self._observed(obs), reward, termination, truncation, {name: info[name] for name in self._metrics}
+
+    def _called(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            getattr(self._env, f"{method}_async")(*args, **kwargs)
+            return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+            raise HostEnvError(f"a worker of Gymnasium failed in {method}: {type(error).__name__}: {first}") from error
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the first environment, made with ``render_mode: rgb_array``."""
+        pictures = self._env.render()
+        return None if not pictures else pictures[0]
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._env.close(terminate=True)
+
+
+def _stacked(space: Space, rows: list[Any]) -> Any:
+    """Observations of single environments as a batch ``[B, ...]`` of the space; zeros where a row is ``None``."""
+    if isinstance(space, DictSpace):
+        members = space.spaces
+        return {name: _stacked(members[name], [None if r is None else r[name] for r in rows]) for name in members}
+    if isinstance(space, TupleSpace):
+        return tuple(
+            _stacked(member, [None if r is None else r[i] for r in rows]) for i, member in enumerate(space.spaces)
+        )
+    batch = np.zeros((len(rows), *space.shape), space.dtype)
+    for i, row in enumerate(rows):
+        if row is not None:
+            batch[i] = row
+    return batch
+
+
+def _failed(number: int, method: str, error: Exception) -> str:
+    return f"environment {number} failed in {method}: {type(error).__name__}: {error}"
+
+
+def space_of(space: Any) -> Space:
+    """Gymnasium's space of observations as one of ours; float64 becomes float32, booleans and integers stay.
+
+    Raises:
+        ValueError: a kind that is no array, or a dict or tuple of arrays.
+    """
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Dict):
+        return DictSpace({name: space_of(member) for name, member in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return TupleSpace([space_of(member) for member in space.spaces])
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.Discrete):
+        return Box(int(space.start), int(space.start + space.n - 1), (), np.int32)
+    if isinstance(space, spaces.MultiDiscrete):
+        return Box(np.asarray(space.start), np.asarray(space.start + space.nvec - 1), space.shape, np.int32)
+    if isinstance(space, spaces.MultiBinary):
+        return Box(0, 1, space.shape, np.int8)
+    if isinstance(space, spaces.Box):
+        dtype = np.float32 if space.dtype == np.float64 else np.int32 if space.dtype == np.int64 else space.dtype
+        return Box(space.low, space.high, space.shape, dtype)
+    raise ValueError(f"observations must be arrays, or dicts and tuples of arrays; this environment's are {space}.")
+
+
+def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
+    """Gymnasium's space of actions as one of ours, and the function from a batch of ours to a batch of its own.
+
+    Several choices at once (MultiDiscrete, MultiBinary) are one choice among all their combinations.
+
+    Raises:
+        ValueError: another kind, or too many combinations.
+    """
+    import gymnasium.spaces as spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n)), lambda actions: np.asarray(actions, space.dtype) + space.start
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
+        start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+        count = math.prod(int(size) for size in sizes.ravel())
+        if count > MOST_JOINT_ACTIONS:
+            raise ValueError(f"{space} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,} that agents can have.")
+
+        def combination(actions: Any) -> np.ndarray:
+            choices = np.stack(np.unravel_index(np.asarray(actions), sizes.ravel()), axis=-1)
+            return (choices.reshape(-1, *sizes.shape) + start).astype(space.dtype)
+
+        return Discrete(count), combination
+    if isinstance(space, spaces.Box):
+        dtype = np.float32 if space.dtype == np.float64 else space.dtype
+        return Box(space.low, space.high, space.shape, dtype), lambda actions: np.asarray(actions, space.dtype)
+    raise ValueError(f"agents act in Discrete, MultiDiscrete, MultiBinary and Box; this environment's space is {space}.")

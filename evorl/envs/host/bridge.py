@@ -1,0 +1,191 @@
+"""The bridge: simulators on the host as a vector environment, stepped from inside of compiled programs or between them.
+
+An iteration of a workflow may be one compiled program, out of which each step calls the host. Or a loop on the host
+steps the simulators, and calls a compiled program to act (``evorl.execution.host_loop``). Both go through ``request``
+and ``complete``, so the numbers are the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import io_callback
+
+from evorl.config.names import no_such
+from evorl.envs.env import AutoresetMode, EnvState, compiled, freeze_ended
+from evorl.envs.host.host_row import HostRow
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.host.simulators import Simulators
+from evorl.envs.options import EnvOptions, as_autoreset_mode
+from evorl.envs.stack import put_wrappers
+from evorl.envs.vector import VectorEnv, joined_under_vmap, outer_state
+from evorl.ops.random import as_typed_key
+from evorl.ops.trees import tree_where
+from evorl.types import Action, Key, PyTreeDict
+
+HOST_MODES = ("auto", "loop", "callback")
+_MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
+
+
+class HostBackedEnv(VectorEnv):
+    """Simulators as a ``VectorEnv``: the same states, keys and wrappers, so that no workflow knows the difference.
+
+    Episode n of environment i starts by the seed ``fold_in(key_i, n)``, the two words of that key as one number, as its
+    counterpart among JAX environments starts by that key. A state belongs to the moment of the simulators that it was
+    returned at: where they cannot be saved, an older one is refused.
+
+    Args:
+        make: gives so many simulators of one kind.
+        options: the number of rows, and what wrappers change. An action cannot be repeated here, and an ended episode
+            is followed by a fresh one (``NORMAL``), or the row freezes (``DISABLED``).
+        host: whether the simulators are stepped by a ``"loop"`` on the host where a workflow can, or always by a
+            ``"callback"`` out of its program; ``"auto"`` takes the loop.
+
+    Raises:
+        ValueError: an option that simulators cannot have.
+        HostEnvError: the simulators could not be made.
+    """
+
+    def __init__(self, make: Callable[[int], HostVectorEnv], options: EnvOptions, host: str = "auto") -> None:
+        mode = as_autoreset_mode(options.autoreset_mode)
+        if mode not in _MODES:
+            raise ValueError(f"autoreset_mode={mode.value} is for JAX environments: take normal, or disabled.")
+        if options.action_repeat > 1:
+            raise ValueError("action_repeat is for JAX environments: repeat actions by a wrapper of the simulator.")
+        if host not in HOST_MODES:
+            raise ValueError(no_such("value of env.host", host, HOST_MODES))
+        self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
+        self.host = "loop" if host == "auto" else host
+        self.simulators = Simulators(make, options.parallel, options.max_episode_steps)
+        usual = self.simulators.usual
+        limits = [limit for limit in (options.max_episode_steps, usual.max_episode_steps) if limit is not None]
+        self._row = HostRow(usual.obs_space, usual.action_space, usual.info_spec, min(limits, default=None))
+        super().__init__(put_wrappers(self._row, options, None), options.parallel)
+        self._saved = usual.get_state()
+        weakref.finalize(self, Simulators.close, self.simulators)
+
+    steps_on_host = True
+
+    def _identity(self) -> Any:
+        return id(self)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether simulators go back to a state that was stored."""
+        return self._saved is not None
+
+    def close(self) -> None:
+        """Close the simulators."""
+        self.simulators.close()
+
+    def render(self) -> Any:
+        """A picture of the first simulator, uint8 ``[height, width, 3]``; ``None`` where there is none."""
+        return self.simulators.usual.render()
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
+        told = self.request(env_state, action)
+        return self.complete(env_state, action, self._call("step", told, told.token.shape[0]))
+
+    @compiled
+    def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
+        """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay."""
+        keys, mask = self._restart_keys(env_state, mask, key)
+        episode = jnp.zeros_like(env_state._internal.env_id)
+        told = PyTreeDict(
+            mask=mask,
+            obs=jax.vmap(lambda _: self._row.obs_space.zeros())(mask),
+            seeds=self._seeds(keys, episode),
+            token=env_state._internal.token,
+            saved=env_state._internal.saved,
+        )
+        answer = self._call("restart", told, mask.shape[0])
+        fresh = self._started(answer, keys, env_state._internal.env_id, episode)
+        state = tree_where(mask, fresh, env_state)
+        internal = state._internal.replace(token=answer.token, saved=answer.saved)
+        return state.replace(_internal=internal)
+
+    @jax.named_scope("request")
+    def request(self, env_state: EnvState, action: Action) -> PyTreeDict:
+        """What the simulators are told for a step, see ``Simulators.step``; pure."""
+        self._check_action(env_state, action)
+        internal = env_state._internal
+        answer = jax.vmap(lambda _: self._row.blank_answer())(internal.env_id)
+        asked = jax.vmap(self.env.step)(env_state.replace(env_state=answer, _internal=internal.inner), action)
+        return PyTreeDict(
+            actions=asked.env_state,
+            seeds=self._seeds(internal.key, internal.episode + 1),
+            episode_steps=internal.inner.episode_steps,
+            token=internal.token,
+            saved=internal.saved,
+        )
+
+    @jax.named_scope("complete")
+    def complete(self, env_state: EnvState, action: Action, answer: Mapping[str, Any]) -> EnvState:
+        """The state after a step from ``env_state``, of which ``answer`` is what the simulators said; pure."""
+        answer = PyTreeDict(answer)
+        internal = env_state._internal
+        before = env_state.replace(_internal=internal.inner)
+        outcome = PyTreeDict({name: answer[name] for name in self._row.blank_answer()})
+        stepped = jax.vmap(self.env.step)(before.replace(env_state=outcome), action)
+        return self._continue(env_state, stepped.replace(env_state=answer))
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        answer, internal = stepped.env_state, env_state._internal
+        internal = internal.replace(
+            episode=internal.episode + stepped.done, token=answer.token, saved=answer.saved
+        )  # also where a row is frozen: the simulators went on
+        stepped = stepped.replace(env_state=None)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            state = freeze_ended(env_state.replace(_internal=env_state._internal.inner), stepped)
+            next_obs = state.obs
+        else:
+            start = jax.vmap(self.env.reset)(answer.start)
+            obs, inner = tree_where(stepped.done, (start.obs, start._internal), (stepped.obs, stepped._internal))
+            state, next_obs = stepped.replace(obs=obs, _internal=inner), stepped.obs
+        return outer_state(state, next_obs, jnp.zeros_like(state.done), internal.replace(inner=state._internal))
+
+    def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
+        episode = jnp.zeros_like(env_id)
+        answer = self._call("reset", self._seeds(keys, episode), env_id.shape[0])
+        return self._started(answer, keys, env_id, episode)
+
+    def _started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
+        inner = jax.vmap(self.env.reset)(answer.start)
+        internal = PyTreeDict(
+            env_id=env_id, key=keys, episode=episode, inner=inner._internal, token=answer.token, saved=answer.saved
+        )
+        return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)
+
+    @staticmethod
+    def _seeds(keys: jax.Array, episode: jax.Array) -> jax.Array:
+        """The seeds of these episodes, uint32 ``[B, 2]``."""
+        return jax.random.key_data(jax.vmap(jax.random.fold_in)(keys, episode))
+
+    def _call(self, method: str, told: Any, num_rows: int) -> PyTreeDict:
+        """What the simulators answer, by a callback out of the program.
+
+        Seeds side by side (``vmap``) are more rows. Each call takes the token that the one before it returned, so that
+        none can overtake another.
+        """
+
+        def call(told: Any) -> PyTreeDict:
+            shapes = self._answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
+            return io_callback(lambda told: PyTreeDict(getattr(self.simulators, method)(told)), shapes, told)
+
+        return joined_under_vmap(call)(told)
+
+    def _answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
+        blank = self._row.blank_answer()
+        answer = blank if method == "step" else PyTreeDict()
+        answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
+        answer["saved"] = None if self._saved is None else jnp.zeros(self._saved.shape[1:], jnp.uint8)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype), answer)
+
+
+__all__ = ["HostBackedEnv", "HostEnvError"]

@@ -1,0 +1,43 @@
+"""Vector environments of simulators, by the function that makes the simulators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from evorl.envs.host.bridge import HostBackedEnv
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.options import EnvOptions, check_options, parameter_names, split_options
+
+
+def create_host_env(make: Callable[..., HostVectorEnv], what: str, *names: str, **options: Any) -> HostBackedEnv:
+    """A vector env of simulators on the host.
+
+    Args:
+        make: called with ``names``, ``num_envs`` and those options that are its own. It is given ``max_episode_steps``
+            too if that is one of its parameters.
+        what: for messages.
+        *names: its first arguments.
+        **options: the fields of ``EnvOptions``, ``host`` (see ``HostBackedEnv``), and the options of ``make``.
+
+    Raises:
+        ValueError: there is no such option, or no such environment; in words.
+        HostEnvError: the simulators could not be made.
+    """
+    shared, arguments = split_options(options)
+    host = arguments.pop("host", "auto")
+    parameters = parameter_names(make)
+    kinds = {parameter.kind for parameter in inspect.signature(make).parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        positional = list(inspect.signature(make).parameters)[: len(names)]
+        check_options(what, arguments, parameters - {*positional, "num_envs"} | {"host"})
+    limit = shared.get("max_episode_steps")
+    if limit is not None and "max_episode_steps" in parameters:
+        arguments["max_episode_steps"] = limit
+
+    def make_rows(num_envs: int) -> HostVectorEnv:
+        return functools.partial(make, *names)(num_envs=num_envs, **arguments)
+
+    return HostBackedEnv(make_rows, EnvOptions(**shared), host)
