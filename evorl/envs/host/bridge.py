@@ -22,7 +22,8 @@ from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
-from evorl.envs.vector import VectorEnv, joined_under_vmap, outer_state
+from evorl.envs.vector import VectorEnv, outer_state
+from evorl.ops.joined_vmap import joined_under_vmap
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
