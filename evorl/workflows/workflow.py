@@ -152,6 +152,10 @@ class Workflow(PyTreeNode):
     def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration of one seed on this device: ``collect``, ``update``, count."""
         batch, state = self.collect(state)
+        return self.learn_once(state, batch)
+
+    def learn_once(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
+        """The second half of an iteration: ``update``, count."""
         metrics, state = self.update(state, batch)
         return metrics, state.replace(iterations=state.iterations.add(1))
 

@@ -176,12 +176,13 @@ class HostBackedEnv(VectorEnv):
         """
 
         def call(told: Any) -> PyTreeDict:
-            shapes = self._answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
+            shapes = self.answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
             return io_callback(lambda told: PyTreeDict(getattr(self.simulators, method)(told)), shapes, told)
 
         return joined_under_vmap(call)(told)
 
-    def _answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
+    def answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
+        """Shapes and dtypes of what the simulators answer to a method of ``Simulators``."""
         blank = self._row.blank_answer()
         answer = blank if method == "step" else PyTreeDict()
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
