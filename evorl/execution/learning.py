@@ -27,6 +27,9 @@ from evorl.runs.recording import Recorder, RunPlan
 from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+NEW_EPISODES = (
+    "These simulators cannot be put back to where they were: new episodes begin. All else goes on exactly as it was."
+)
 MANY_STEPS = 1e9  # in one iteration: minutes to hours, in which nothing is told and nothing stops the run
 
 
@@ -126,6 +129,9 @@ class LearningRun:
             self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
         if state is None:
             state = self._fresh_start(key)
+        elif (live := self.workflow.with_new_episodes(state)) is not state:
+            self.recorder.message(NEW_EPISODES)
+            state = live
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
             state = self._run_chunk(state)

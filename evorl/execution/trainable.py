@@ -116,6 +116,10 @@ class Trainable(Protocol):
         """The evaluation, compiled."""
         ...
 
+    def with_new_episodes(self, state: State) -> State:
+        """The state itself, or with new episodes if its simulators are elsewhere."""
+        ...
+
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
         """Compile the training in the background."""
         ...

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent
 from evorl.config.values import positive
-from evorl.envs import AutoresetMode
-from evorl.envs.vector import VectorEnv
+from evorl.envs import AutoresetMode, EnvState
+from evorl.envs.vector import SimulatedEnv, VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
+from evorl.execution.host_errors import host_errors_in_words
 from evorl.execution.learning import Checkpointer, Recorder, run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.trainable import Execution
@@ -188,7 +189,8 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the memory of the machine cannot hold the state, with the largest setting that it could.
         """
-        return programs.initial_state(self, _as_key(key))
+        with host_errors_in_words():
+            return self._finished(programs.initial_state(self, _as_key(key)))
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
         """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
@@ -196,11 +198,13 @@ class Workflow(PyTreeNode):
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
-        return programs.step_program(self, state)
+        with host_errors_in_words():
+            return self._finished(programs.step_program(self, state))
 
     def evaluate(self, state: State) -> PyTreeDict:
         """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
-        return programs.evaluate_program(self, state)
+        with host_errors_in_words():
+            return self._finished(programs.evaluate_program(self, state))
 
     def learn(
         self,
@@ -225,11 +229,42 @@ class Workflow(PyTreeNode):
 
         Raises:
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
+            HostEnvError: a simulator on the host failed.
         """
-        return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
+        with host_errors_in_words():
+            return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
+
+    def with_new_episodes(self, state: State) -> State:
+        """The state with new episodes, where its environments are simulators that are not where it left them.
+
+        Those that can be saved go on where they were. New episodes start by the seeds that are next in turn.
+        """
+        env = self.env
+        if not isinstance(env, SimulatedEnv):
+            return state
+
+        def renewed(node: Any) -> Any:
+            if not isinstance(node, EnvState) or env.is_live(node):
+                return node
+            restart = env.next_episodes
+            for _ in range(node.done.ndim - 1):  # seeds, or members of a population
+                restart = jax.vmap(restart)
+            return restart(node)
+
+        nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
+        live = [renewed(node) for node in nodes]
+        changed = any(after is not before for after, before in zip(live, nodes, strict=True))
+        return jax.tree.unflatten(structure, live) if changed else state
+
+    def _finished(self, result: Any) -> Any:
+        """``result``, waited for where simulators may fail in its program."""
+        on_host = self.env.steps_on_host or self.eval_env.steps_on_host
+        return jax.block_until_ready(result) if on_host else result
 
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""
+        self.env.close()
+        self.eval_env.close()
 
 
 def _as_key(key: Key | int) -> Key:
