@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator
 
@@ -21,7 +22,8 @@ def host_errors_in_words() -> Iterator[None]:
     """
     failures.clear()
     logger = logging.getLogger("jax._src.callback")  # it would log the traceback of what is told in a sentence
-    logger.addFilter(_is_no_failure)
+    is_no_failure = functools.partial(_is_no_failure)  # one for each that is within another
+    logger.addFilter(is_no_failure)
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -29,7 +31,7 @@ def host_errors_in_words() -> Iterator[None]:
             raise
         raise HostEnvError(str(failures[0])) from error
     finally:
-        logger.removeFilter(_is_no_failure)
+        logger.removeFilter(is_no_failure)
 
 
 def _is_no_failure(record: logging.LogRecord) -> bool:

@@ -197,7 +197,7 @@ class Simulators:
             if bad.any():
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
             if bad.any():
-                raise HostEnvError(f"environment {int(bad.argmax())} gave a {name} that is not finite at step {step}.")
+                raise HostEnvError(f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}.")
         return array.astype(dtype, copy=False)
 
 
