@@ -20,7 +20,6 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
-from evorl.execution.host_loop import iterate_on_host, steps_in_a_loop
 from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.runs.recording import Recorder, RunPlan
@@ -86,7 +85,6 @@ class LearningRun:
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
         self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
-        self.in_a_loop = steps_in_a_loop(workflow)
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
@@ -162,7 +160,7 @@ class LearningRun:
     def _fresh_start(self, key: Key | int) -> State:
         """Set up, and compile the training at the same time."""
         clock = CompileClock()
-        compiling = None if self.in_a_loop else self.workflow.compile_ahead(key)
+        compiling = self.workflow.compile_ahead(key) if self.workflow.is_one_program else None
         state = self.workflow.init(key)
         jax.block_until_ready(state)
         if compiling is not None:
@@ -177,8 +175,7 @@ class LearningRun:
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))
         started = time.perf_counter()
         clock = CompileClock()
-        iterate = iterate_on_host if self.in_a_loop else programs.iterate_program
-        metrics, state = iterate(self.workflow, state, num_iterations)
+        metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
 
 import jax
@@ -114,6 +114,17 @@ class Trainable(Protocol):
 
     def evaluate(self, state: State) -> PyTreeDict:
         """The evaluation, compiled."""
+        ...
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether an iteration is a single compiled program."""
+        ...
+
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict, State]:
+        """So many iterations: metrics ``[N, ...]``, and the state, which is donated."""
         ...
 
     def with_new_episodes(self, state: State) -> State:

@@ -83,6 +83,16 @@ class OffPolicyWorkflow(Workflow):
             )
 
     @property
+    def corrects_lag(self) -> bool:
+        """Yes: it learns from what older policies did anyway."""
+        return True
+
+    @property
+    def learns_from_single_steps(self) -> bool:
+        """Whether each stored step is learned from by itself."""
+        return self.n_step == 1 and not self.stores_recurrent_state
+
+    @property
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}

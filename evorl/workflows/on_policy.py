@@ -38,6 +38,11 @@ class OnPolicyWorkflow(Workflow):
         """Steps of one rollout over all environments."""
         return self.rollout_length * self.env.num_envs
 
+    @property
+    def corrects_lag(self) -> bool:
+        """Whether its losses weigh steps by importance ratios, of which its agent has the bound."""
+        return hasattr(self.agent, "clip_rho")
+
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
         rows, what = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
+from evorl.actors.actor_loop import Actors
+from evorl.actors.host_loop import iterate_on_host, steps_in_a_loop
 from evorl.agent import Agent
 from evorl.config.values import positive
 from evorl.envs import AutoresetMode, EnvState
@@ -49,6 +51,7 @@ class Workflow(PyTreeNode):
         eval_episodes: complete episodes in one evaluation.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
+        actors: who collects beside the learner; ``None`` for the workflow itself.
 
     Settings:
         workflow: the class that trains.
@@ -67,6 +70,7 @@ class Workflow(PyTreeNode):
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
+    actors: Actors | None = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
@@ -99,7 +103,10 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
-        return cls(**read_workflow_config(cls, config))
+        workflow = cls(**read_workflow_config(cls, config))
+        if workflow.actors is not None:
+            workflow.actors.check(workflow)
+        return workflow
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
@@ -120,6 +127,16 @@ class Workflow(PyTreeNode):
             ValueError: the algorithm cannot act in the action space.
         """
         return typing.get_type_hints(cls)["agent"].from_config(config, env)
+
+    @property
+    def corrects_lag(self) -> bool:
+        """Whether it may learn from what a policy did that is a few updates old."""
+        return False
+
+    @property
+    def learns_from_single_steps(self) -> bool:
+        """Whether the steps of a rollout need not be followed by those of the next."""
+        return True
 
     @property
     @abstractmethod
@@ -196,6 +213,27 @@ class Workflow(PyTreeNode):
         """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
         return programs.compile_ahead(self, _as_key(key))
 
+    @property
+    def is_one_program(self) -> bool:
+        """Whether an iteration is a single compiled program, in which nothing is left to the host."""
+        return self.actors is None and not steps_in_a_loop(self)
+
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
+    ) -> tuple[PyTreeDict, State]:
+        """``(metrics [N, ...], state)`` after so many iterations, N at least that; the state is donated.
+
+        Args:
+            state: to go on from.
+            num_iterations: up to ``programs.MAX_FOLD``.
+            message: is told in a sentence what happens to actors.
+        """
+        if self.actors is not None:
+            return self.actors.iterate(self, state, num_iterations, message)
+        if steps_in_a_loop(self):
+            return iterate_on_host(self, state, num_iterations)
+        return programs.iterate_program(self, state, num_iterations)
+
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
         with host_errors_in_words():
@@ -262,7 +300,9 @@ class Workflow(PyTreeNode):
         return jax.block_until_ready(result) if on_host else result
 
     def close(self) -> None:
-        """Give back what the environments hold. JAX environments hold nothing."""
+        """Give back what the environments hold, and end the actors. JAX environments hold nothing."""
+        if self.actors is not None:
+            self.actors.close()
         self.env.close()
         self.eval_env.close()
 

@@ -116,9 +116,12 @@ class HostBackedEnv(SimulatedEnv):
 
     @compiled
     def next_episodes(self, env_state: EnvState) -> EnvState:
-        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are."""
+        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are.
+
+        An episode of which no step was made is started once more.
+        """
         internal = env_state._internal
-        episode = internal.episode + 1
+        episode = internal.episode + (internal.inner.episode_steps > 0)
         answer = self._call("reset", self._seeds(internal.key, episode), episode.shape[0])
         fresh = self._started(answer, internal.key, internal.env_id, episode)
         # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.

@@ -7,7 +7,6 @@ An iteration is ``begin``, a step of the simulators, ``advance`` and another ste
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,8 +17,6 @@ from evorl.execution.programs import over_seeds
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeData, PyTreeDict, State
-
-ANSWER_OF_A_STEP = "step"
 
 
 class Rollout(PyTreeData):
@@ -42,16 +39,15 @@ class Rollout(PyTreeData):
     trajectory: SampleBatch
 
 
-def steps_in_a_loop(workflow: Any) -> bool:
-    """Whether a workflow's iterations are stepped by a loop on the host.
-
-    Its environments want that, and it collects as its family does: whatever comes before a rollout, or stands in its
-    place, is a compiled program, which calls the simulators by itself.
-    """
-    if getattr(workflow.env, "host", None) != "loop":
-        return False
+def collects_as_its_family(workflow: Any) -> bool:
+    """Whether a workflow collects a rollout by ``acting``, and nothing comes before it or stands in its place."""
     family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
     return family is not None and type(workflow).collect is vars(family).get("collect")
+
+
+def steps_in_a_loop(workflow: Any) -> bool:
+    """Whether a loop on the host steps a workflow's environments; else they are stepped by a compiled program."""
+    return getattr(workflow.env, "host", None) == "loop" and collects_as_its_family(workflow)
 
 
 def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
@@ -63,12 +59,28 @@ def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[P
     rows = []
     for _ in range(num_iterations):
         rollout, state = _begin(workflow, state)
-        for step in range(workflow.rollout_length - 1):
-            rollout = _advance(workflow, rollout, _answer(workflow, rollout.told), step)
-        metrics, state = _end(workflow, state, rollout, _answer(workflow, rollout.told))
+        rollout, answer = _step_to_the_last(workflow, rollout)
+        metrics, state = _end(workflow, state, rollout, answer)
         rows.append(metrics)
-    rows = jax.device_get(rows)
-    return jax.tree.map(lambda *x: np.stack(x), *rows), state
+    return stacked_rows(rows), state
+
+
+def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
+    """Metrics of iterations ``[N, ...]`` on the host."""
+    return jax.tree.map(lambda *x: np.stack(x), *jax.device_get(rows))
+
+
+def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
+    """A rollout of one seed by a loop on the host: what is learned from, and the state of the environments after."""
+    rollout, answer = _step_to_the_last(workflow, _begin_rollout(workflow, acting, env_state))
+    return _finish(workflow, rollout, answer)
+
+
+def _step_to_the_last(workflow: Any, rollout: Rollout) -> tuple[Rollout, dict[str, Any]]:
+    """The rollout before its last step, and what the simulators answer at that."""
+    for step in range(workflow.rollout_length - 1):
+        rollout = _advance(workflow, rollout, _answer(workflow, rollout.told), step)
+    return rollout, _answer(workflow, rollout.told)
 
 
 def _answer(workflow: Any, told: Any) -> dict[str, Any]:
@@ -83,23 +95,30 @@ def _answer(workflow: Any, told: Any) -> dict[str, Any]:
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _begin(workflow: Any, state: State) -> tuple[Rollout, State]:
-    """The first actions of a rollout."""
+    """The first actions of a rollout, for every seed."""
 
     def one_seed(state: State) -> tuple[Rollout, State]:
         acting, state = workflow.acting(state)
-        actions, extras, told = _act(workflow, acting, state.env_state, 0)
-        blank = jax.eval_shape(lambda: _transition(workflow, state.env_state, actions, extras, _blank_answer(told))[1])
-        room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), blank)
-        rollout = Rollout(
-            acting=acting, env_state=state.env_state, actions=actions, policy_extras=extras, told=told, trajectory=room
-        )
-        return rollout, state
-
-    def _blank_answer(told: Any) -> PyTreeDict:
-        shapes = workflow.env.answer_shapes(ANSWER_OF_A_STEP, told.token.shape[0])
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return _first_actions(workflow, acting, state.env_state), state
 
     return over_seeds(workflow.execution, one_seed, state, returns_state=True)
+
+
+@jax.jit
+def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> Rollout:
+    return _first_actions(workflow, acting, env_state)
+
+
+def _first_actions(workflow: Any, acting: Any, env_state: Any) -> Rollout:
+    actions, extras, told = _act(workflow, acting, env_state, 0)
+    blank = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0])
+    )
+    row = jax.eval_shape(lambda: _transition(workflow, env_state, actions, extras, blank)[1])
+    room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), row)
+    return Rollout(
+        acting=acting, env_state=env_state, actions=actions, policy_extras=extras, told=told, trajectory=room
+    )
 
 
 @functools.partial(jax.jit, donate_argnames="rollout")
@@ -111,31 +130,32 @@ def _advance(workflow: Any, rollout: Rollout, answer: dict[str, Any], step: int)
         actions, extras, told = _act(workflow, rollout.acting, rollout.env_state, step + 1)
         return rollout.replace(actions=actions, policy_extras=extras, told=told)
 
-    return _each_seed(workflow, one_seed)(rollout, answer)
+    one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
+    return one_or_all(rollout, answer)
 
 
 @functools.partial(jax.jit, donate_argnames="state")
 def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, State]:
-    """The last step of a rollout, and what is learned from it all."""
+    """The last step of a rollout, and what is learned from it all; for every seed."""
 
-    def one_seed(joined: State) -> tuple[PyTreeDict, State]:
-        rollout = joined.pop("rollout")
-        rollout = _with_step(workflow, rollout, joined.pop("answer"), workflow.rollout_length - 1)
-        metrics, state = workflow.learn_once(
-            joined.replace(env_state=rollout.env_state), workflow.collected(rollout.trajectory)
-        )
-        return metrics, state
+    def one_seed(state: State) -> tuple[PyTreeDict, State]:
+        trajectory, env_state = _finished(workflow, state.pop("rollout"), state.pop("answer"))
+        metrics, state = workflow.learn_once(state.replace(env_state=env_state), trajectory)
+        return metrics, state | dict.fromkeys(("rollout", "answer"))
 
-    execution, joined = workflow.execution, state | {"rollout": rollout, "answer": answer}
-    if execution.num_seeds is None:
-        return one_seed(joined)
-    axes = State({name: None if name == "iterations" else 0 for name in joined})
-    out = State({name: axis for name, axis in axes.items() if name in state})
-    return jax.vmap(one_seed, in_axes=(axes,), out_axes=(0, out))(joined)
+    joined = state | {"rollout": rollout, "answer": answer}
+    metrics, state = over_seeds(workflow.execution, one_seed, joined, returns_state=True)
+    return metrics, State({name: entry for name, entry in state.items() if name not in ("rollout", "answer")})
 
 
-def _each_seed(workflow: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
-    return fn if workflow.execution.num_seeds is None else jax.vmap(fn)
+@jax.jit
+def _finish(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[SampleBatch, Any]:
+    return _finished(workflow, rollout, answer)
+
+
+def _finished(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[SampleBatch, Any]:
+    rollout = _with_step(workflow, rollout, answer, workflow.rollout_length - 1)
+    return workflow.collected(rollout.trajectory), rollout.env_state
 
 
 def _act(workflow: Any, acting: Any, env_state: Any, step: jax.Array | int) -> tuple[Any, Any, Any]:
