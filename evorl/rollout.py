@@ -13,6 +13,7 @@ from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
 from evorl.ops.random import as_typed_key, unrolled
 from evorl.ops.trees import Packed, pack, zeros_where
+from evorl.padded_batch import PaddedBatch
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, PolicyExtras, PyTreeDict
 
@@ -135,6 +136,46 @@ def transition_after(
 def _acting_extras(env_state: EnvState) -> PyTreeDict:
     recurrent_state = recurrent_state_of(env_state)
     return PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
+
+
+def act_again(
+    action_fn: ActionFn, agent_state: AgentState, batch: PaddedBatch[SampleBatch], key: Key
+) -> tuple[Action, PolicyExtras]:
+    """What an agent does now where others acted: its actions for recorded observations, step after step.
+
+    A recurrent agent starts every row from ``batch.info.recurrent_state``, from zeros without one, and anew where an
+    episode of ``batch.data.dones`` has ended. Gradients go through all of it.
+
+    Args:
+        action_fn: ``agent.compute_actions`` or ``agent.evaluate_actions``.
+        agent_state: state of the agent.
+        batch: recorded steps, of which the observations are looked at; leaves ``[B, T, ...]``.
+        key: one key, of which each step of each row has its own.
+
+    Returns:
+        Actions and extras, leaves ``[B, T, ...]``.
+    """
+    key = as_typed_key(key)
+    recurrent_state = None
+    if agent_state.recurrent_state is not None:
+        rows = (batch.num_rows,)
+        recurrent_state = jax.tree.map(lambda x: jnp.zeros((*rows, *x.shape), x.dtype), agent_state.recurrent_state)
+        if isinstance(batch.info, Mapping):
+            recurrent_state = batch.info.get(_RECURRENT_STATE, recurrent_state)
+
+    def one_step(recurrent_state: Any, step: Any) -> tuple[Any, tuple[Action, PolicyExtras]]:
+        obs, dones, number = step
+        extras = PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
+        keys = jax.random.split(jax.random.fold_in(key, number), batch.num_rows)
+        actions, policy_extras = action_fn(agent_state, SampleBatch(obs=obs, extras=extras), keys)
+        if recurrent_state is not None:
+            after = policy_extras.pop("recurrent_state")
+            recurrent_state = after if dones is None else zeros_where(dones, after)
+        return recurrent_state, (actions, policy_extras)
+
+    steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (batch.data.obs, batch.data.dones))
+    _, acted = jax.lax.scan(one_step, recurrent_state, (*steps, jnp.arange(batch.num_steps)))
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), acted)
 
 
 def with_recurrent_state(env_state: EnvState, agent_state: AgentState) -> EnvState:

@@ -13,7 +13,9 @@ import pytest
 from evorl.agent import AgentState
 from evorl.envs import EnvState
 from evorl.envs.wrappers import VmapAutoResetWrapper
-from evorl.rollout import block_size, rollout
+from evorl.ops.trees import flatten_leading_axes
+from evorl.padded_batch import padded_batch, split_episodes
+from evorl.rollout import act_again, block_size, rollout
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.countdown import LONGEST, Countdown
@@ -147,3 +149,49 @@ def test_memory_is_threaded_stored_and_gone_where_an_episode_starts(env_chunk: i
             seen += 1
             if dones[t, env_id]:
                 seen, start = 0, t + 1
+
+
+def _recalling(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+    """Acts by all observations of the episode so far."""
+    total = batch.extras.recurrent_state + batch.obs
+    return jnp.tanh(agent_state.params * total), PyTreeDict(recurrent_state=total, total=total)
+
+
+def test_an_agent_acts_again_as_it_did() -> None:
+    """Over whole windows, in which episodes end; over slices, from the recurrent state then; over single episodes."""
+    env = VmapAutoResetWrapper(Countdown(), NUM_ENVS)
+    agent_state = AgentState(jnp.float32(0.1), recurrent_state=jnp.zeros(1))
+    _, last = rollout(env.step, _recalling, env.reset(KEY), agent_state, KEY, 2)
+    trajectory, _ = jax.jit(lambda state: rollout(env.step, _recalling, state, agent_state, KEY, LENGTH))(last)
+    assert np.asarray(trajectory.extras.recurrent_state[0]).any()
+    window = padded_batch(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), trajectory))
+    window = window.replace(info=PyTreeDict(recurrent_state=window.data.extras.recurrent_state[:, 0]))
+    again, extras = jax.jit(act_again, static_argnums=0)(_recalling, agent_state, window, KEY)
+    np.testing.assert_allclose(again, window.data.actions, rtol=1e-6)
+    np.testing.assert_allclose(extras.total, window.data.extras.policy_extras.total, rtol=1e-6)
+
+    episodes = split_episodes(trajectory, trajectory.dones)
+    episodes = episodes[episodes.info.starts > 0]
+    again, _ = act_again(_recalling, agent_state, episodes, KEY)
+    mask = np.asarray(episodes.mask)
+    assert 0 < mask.sum() < mask.size
+    np.testing.assert_allclose(again[mask], episodes.data.actions[mask], rtol=1e-6)
+
+
+def test_gradients_go_through_what_is_acted_again() -> None:
+    obs = jnp.array([[[1.0], [2.0]]])
+    batch = padded_batch(SampleBatch(obs=obs))
+
+    def total(params: jax.Array) -> jax.Array:
+        actions, _ = act_again(_recalling, AgentState(params, recurrent_state=jnp.zeros(1)), batch, KEY)
+        return actions.sum()
+
+    slope = 1 / jnp.cosh(0.1) ** 2 + 3 / jnp.cosh(0.3) ** 2
+    np.testing.assert_allclose(jax.grad(total)(jnp.float32(0.1)), slope, rtol=1e-5)
+
+
+def test_an_agent_without_recurrent_state_acts_again_too() -> None:
+    batch = padded_batch(SampleBatch(obs=jnp.arange(6.0).reshape(2, 3, 1)))
+    actions, extras = act_again(_act, AgentState(jnp.float32(0.5)), batch, KEY)
+    np.testing.assert_array_equal(extras.seen, 2 * batch.data.obs)
+    assert len(np.unique(flatten_leading_axes(actions))) == 6

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from evorl.types import PyTreeData, pytree_field
+from evorl.types import PyTreeData, PyTreeDict, pytree_field
 
 Tree = TypeVar("Tree")
 
@@ -63,6 +64,39 @@ def num_rows(tree: Any) -> int:
     if not leaves:
         raise ValueError("a tree without leaves has no rows.")
     return leaves[0].shape[0]
+
+
+def array_library(tree: Any) -> Any:
+    """``numpy`` where every leaf is a number or an array of it, else ``jax.numpy``: what is on the host stays there."""
+    on_host = all(isinstance(leaf, np.ndarray | np.generic | int | float) for leaf in jax.tree.leaves(tree))
+    return np if on_host else jnp
+
+
+def stack_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
+    """Trees of one structure joined along a new axis of every leaf; trees of NumPy arrays give NumPy arrays."""
+    library = array_library(trees)
+    return jax.tree.map(lambda *leaves: library.stack(leaves, axis), *trees)
+
+
+def concatenate_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
+    """Trees of one structure joined along an axis that every leaf has; trees of NumPy arrays give NumPy arrays."""
+    library = array_library(trees)
+    return jax.tree.map(lambda *leaves: library.concatenate(leaves, axis), *trees)
+
+
+def merged(*dicts: Mapping[str, Any]) -> PyTreeDict:
+    """One dict with the entries of all.
+
+    Raises:
+        ValueError: two have an entry of the same name.
+    """
+    result = PyTreeDict()
+    for entries in dicts:
+        twice = sorted(set(result) & set(entries))
+        if twice:
+            raise ValueError(f"entries of several dicts are called {', '.join(twice)}: rename those of one.")
+        result.update(entries)
+    return result
 
 
 def finite_rows(tree: Any, num_axes: int = 1) -> jax.Array:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from evorl.ops.trees import (
+    concatenate_trees,
     finite_rows,
     flatten_leading_axes,
+    merged,
     named_leaves,
     num_rows,
     split_leading_axis,
+    stack_trees,
     tree_where,
     with_leaves,
     zeros_where,
@@ -32,6 +35,37 @@ def test_tree_where_chooses_rows_of_any_rank_and_dtype() -> None:
 def test_tree_where_with_a_scalar_chooses_the_whole_tree() -> None:
     np.testing.assert_array_equal(tree_where(jnp.array(True), jnp.ones(3), jnp.zeros(3)), 1.0)
     assert tree_where(False, 1.0, 2.0) == 2.0
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_rows_are_chosen_at_any_rank(rank: int) -> None:
+    mask, shape = jnp.array([False, True, True]), (3, 2, 4, 5)[:rank]
+    a, b = jax.random.normal(jax.random.key(0), shape), jax.random.normal(jax.random.key(1), shape)
+    m = mask.astype(jnp.float32).reshape(3, *[1] * (rank - 1))
+    np.testing.assert_array_equal(tree_where(mask, b, a), (1 - m) * a + m * b)
+
+
+def test_trees_are_joined_on_the_host_and_in_traces() -> None:
+    tree = {"r": np.arange(100.0), "obs": np.ones((10, 3), np.uint8)}
+    shapes = {name: jax.tree.map(np.shape, join([tree, tree])) for name, join in _JOINS.items()}
+    assert shapes == {"stack": {"r": (2, 100), "obs": (2, 10, 3)}, "concatenate": {"r": (200,), "obs": (20, 3)}}
+    for join in _JOINS.values():
+        joined = join([tree, tree])
+        assert all(type(leaf) is np.ndarray for leaf in joined.values())
+        assert joined["obs"].dtype == np.uint8
+        traced = jax.jit(lambda tree, join=join: join([tree, tree]))(tree)
+        jax.tree.map(np.testing.assert_array_equal, traced, joined)
+    np.testing.assert_array_equal(concatenate_trees([{"a": np.eye(2)}, {"a": np.eye(2)}], axis=1)["a"][1], [0, 1, 0, 1])
+
+
+_JOINS = {"stack": stack_trees, "concatenate": concatenate_trees}
+
+
+def test_dicts_are_merged_unless_a_name_stands_twice() -> None:
+    assert merged({"a": 1}, {"b": {"c": 2}}) == {"a": 1, "b": {"c": 2}}
+    assert merged({"a": 1}, {"b": {"c": 2}}).b.c == 2
+    with pytest.raises(ValueError, match="called a, b: rename"):
+        merged({"b": 1, "a": 1}, {"a": 1, "b": 2, "c": 3})
 
 
 def test_rows_become_zeros() -> None:
