@@ -41,13 +41,14 @@ class Execution:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """The mesh of the first ``num_devices`` devices."""
+        """The mesh of the first ``num_devices`` devices, of several processes as many of each."""
         return _mesh(self.num_devices, self.axis or DATA_AXIS)
 
 
 @functools.lru_cache
 def _mesh(num_devices: int, axis: str) -> Mesh:
-    devices = jax.devices()[:num_devices]
+    share = num_devices // jax.process_count()
+    devices = [device for i in range(jax.process_count()) for device in jax.local_devices(process_index=i)[:share]]
     return jax.make_mesh((num_devices,), (axis,), axis_types=(AxisType.Auto,), devices=devices)
 
 
