@@ -111,9 +111,7 @@ def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> Rollout:
 
 def _first_actions(workflow: Any, acting: Any, env_state: Any) -> Rollout:
     actions, extras, told = _act(workflow, acting, env_state, 0)
-    blank = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0])
-    )
+    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0]))
     row = jax.eval_shape(lambda: _transition(workflow, env_state, actions, extras, blank)[1])
     room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), row)
     return Rollout(
