@@ -21,10 +21,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agent", "agents"),
     ("rollout",),
     ("evaluators",),
-    ("runs", "execution"),
+    ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "cli"),
+    ("recorders", "rendering", "cli", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -38,6 +38,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
         for name in ("jumanji", "pgx", "jaxmarl", "craftax", "xminigrid", "navix", "gymnasium", "envpool", "dm_control")
     },
     "mujoco_playground": ("evorl/envs/playground",),
+    "ray": ("evorl/actors/ray_pool",),
+    "ale_py": ("evorl/envs/gymnasium",),
     "evosax": ("evorl/ec/evosax",),
     "wandb": ("evorl/recorders/",),
     "tensorboardX": ("evorl/recorders/",),
@@ -49,7 +51,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {"wandb", "evosax"}
+OPTIONAL_LIBRARIES = {"wandb", "evosax", "gymnasium", "envpool", "pettingzoo", "ale_py", "ray", "mujoco"}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

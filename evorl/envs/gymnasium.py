@@ -103,7 +103,7 @@ class _GymnasiumEnv(HostVectorEnv):
         spec = single.spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
-        self.info_spec = {name: ((), np.float32) for name in self._metrics}
+        self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]

@@ -50,7 +50,7 @@ def test_processes_give_what_this_process_gives() -> None:
 def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
     env = AsyncGymnasiumEnv(functools.partial(faulty, "raise", 1), 2)
     env.reset(SEEDS[:2])
-    with pytest.raises(HostEnvError, match="worker of Gymnasium failed in step.*motor is burnt"):
+    with pytest.raises(HostEnvError, match=r"worker of Gymnasium failed in step.*motor is burnt"):
         env.step(np.zeros(2, np.int64))
     env.close()
 
@@ -135,7 +135,7 @@ def test_metrics_come_from_info() -> None:
     simulators = InProcessGymnasiumEnv(functools.partial(faulty, "info", 2), 2, metrics=["height"])
     simulators.reset(SEEDS[:2])
     np.testing.assert_array_equal(simulators.step(np.zeros(2))[4]["height"], [0.5, 0.5])
-    with pytest.raises(HostEnvError, match="environment 0 failed in step: KeyError: 'height'"):
+    with pytest.raises(HostEnvError, match=r"environment 0 failed in step: KeyError: 'height'"):
         simulators.step(np.zeros(2))
 
 

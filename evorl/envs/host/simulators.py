@@ -64,7 +64,7 @@ class Simulators:
         return self._noting_failures(self._step, told)
 
     def restart(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``told["mask"]`` holds: ``start``, which means nothing elsewhere, ``token``, ``saved``."""
+        """Start episodes where ``told["mask"]`` holds: ``start`` of these rows, ``token``, ``saved``."""
         return self._noting_failures(self._restart, told)
 
     def is_live(self, token: np.ndarray) -> bool:
