@@ -39,8 +39,8 @@ class ActorSettings(PyTreeNode):
         require_positive(self, "count", "max_lag")
         if self.is_async and self.max_lag < self.count - 1:
             raise ValueError(
-                f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: choose "
-                f"at least {self.count - 1}, or fewer actors."
+                f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: "
+                f"choose at least {self.count - 1}, or fewer actors."
             )
 
     @property

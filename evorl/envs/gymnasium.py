@@ -65,7 +65,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
         gymnasium.register_envs(ale_py)
     try:
-        env = gymnasium.make(name, **kwargs)
+        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # answers are checked by the bridge
     except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
         raise ValueError(
             f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"

@@ -103,7 +103,7 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
     ("answer", "says"),
     [
         ({"obs": np.zeros((2, 3), np.float32)}, r"observation must have the shape \[2, 2\] at step 1, got \[2, 3\]"),
-        ({"obs": {"a": np.zeros((2, 2))}}, "another structure at step 1"),
+        ({"obs": {"a": np.zeros((2, 2))}}, r"observation must have the shape \[2, 2\] at step 1, got \[\]"),
         ({"reward": np.zeros(3)}, r"reward must have the shape \[2\] at step 1"),
         ({"reward": np.array([0.0, np.nan])}, "environment 1 gave reward numbers that are not finite at step 1"),
         ({"obs": np.full((2, 2), np.inf)}, "environment 0 gave observation numbers that are not finite at step 1"),
