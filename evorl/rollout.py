@@ -61,7 +61,7 @@ def rollout(
     env_state = with_recurrent_state(env_state, agent_state)
 
     def block(block_state: EnvState) -> tuple[EnvState, SampleBatch]:
-        keys = _step_keys(key, block_state, rollout_length)
+        keys = step_keys(key, block_state, jnp.arange(rollout_length))
 
         def one_step(env_state: EnvState, step_key: Key) -> tuple[EnvState, Packed[SampleBatch]]:
             env_state, transition = env_step(env_fn, action_fn, env_state, agent_state, step_key, env_extra_fields)
@@ -97,11 +97,28 @@ def env_step(
     An agent's recurrent state is part of the episode's state: it is handed over in ``extras.recurrent_state``, comes
     back in the policy's extras, and is zeros again where an episode has ended.
     """
-    recurrent_state = recurrent_state_of(env_state)
-    extras = PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
-    actions, policy_extras = action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=extras), key)
-    next_state = env_fn(_without_recurrent_state(env_state), actions)
-    if recurrent_state is not None:
+    actions, policy_extras = choose_actions(action_fn, env_state, agent_state, key)
+    next_state = env_fn(without_recurrent_state(env_state), actions)
+    return transition_after(env_state, actions, policy_extras, next_state, env_extra_fields)
+
+
+def choose_actions(
+    action_fn: ActionFn, env_state: EnvState, agent_state: AgentState, key: Key
+) -> tuple[Action, PolicyExtras]:
+    """What the agent does in its environments, ``[B, ...]``: the first half of a step, see ``env_step``."""
+    return action_fn(agent_state, SampleBatch(obs=env_state.obs, extras=_acting_extras(env_state)), key)
+
+
+def transition_after(
+    env_state: EnvState,
+    actions: Action,
+    policy_extras: PolicyExtras,
+    next_state: EnvState,
+    env_extra_fields: Sequence[str] = (),
+) -> tuple[EnvState, SampleBatch]:
+    """The second half: ``next_state``, to which ``actions`` in ``env_state`` led, with the agent's recurrent state."""
+    extras = _acting_extras(env_state)
+    if extras:
         after = zeros_where(next_state.done, policy_extras.pop("recurrent_state"))
         next_state = next_state.replace(_internal=next_state._internal | {_RECURRENT_STATE: after})
     env_extras = PyTreeDict({name: next_state.info[name] for name in env_extra_fields})
@@ -114,6 +131,11 @@ def env_step(
         extras=extras | {"policy_extras": policy_extras, "env_extras": env_extras},
     )
     return next_state, transition
+
+
+def _acting_extras(env_state: EnvState) -> PyTreeDict:
+    recurrent_state = recurrent_state_of(env_state)
+    return PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
 
 
 def act_again(
@@ -170,7 +192,8 @@ def recurrent_state_of(env_state: EnvState) -> Any:
     return env_state._internal.get(_RECURRENT_STATE) if isinstance(env_state._internal, Mapping) else None
 
 
-def _without_recurrent_state(env_state: EnvState) -> EnvState:
+def without_recurrent_state(env_state: EnvState) -> EnvState:
+    """The state as the environments know it."""
     if recurrent_state_of(env_state) is None:
         return env_state
     internal = PyTreeDict({name: value for name, value in env_state._internal.items() if name != _RECURRENT_STATE})
@@ -184,9 +207,12 @@ def block_size(num_envs: int, env_chunk: int | None) -> int:
     return next(size for size in range(max(env_chunk, 1), 0, -1) if num_envs % size == 0)
 
 
-def _step_keys(key: Key, env_state: EnvState, rollout_length: int) -> Key:
-    """Keys ``[T, B]`` for vectorised environments, ``[T]`` for a single one, made for use inside the loop."""
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rollout_length))
+def step_keys(key: Key, env_state: EnvState, steps: jax.Array) -> Key:
+    """Keys of the steps numbered ``steps`` ``[T]`` of a rollout, made for use inside of a loop.
+
+    They are ``[T, B]`` for vectorised environments, ``[T]`` for a single one.
+    """
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, steps)
     env_id = env_state._internal.get("env_id") if isinstance(env_state._internal, Mapping) else None
     if env_id is None:
         return unrolled(keys)

@@ -31,7 +31,7 @@ ROOMS = [room for layer in LAYERS for room in layer]
 # Where a third-party library may be imported: its adapter, or the room that wraps it.
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
-    "mujoco": ("evorl/envs/brax", "evorl/envs/playground"),
+    "mujoco": ("evorl/envs/brax", "evorl/envs/mujoco", "evorl/envs/playground"),
     "gymnax": ("evorl/envs/gymnax",),
     **{
         name: (f"evorl/envs/{name}",)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS, compose_config
+from evorl.cli.joining import LOST_STATUS, loss_in_words
 from evorl.config.names import no_such
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
@@ -26,6 +27,8 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if text := loss_in_words(error):
+            _exit(error, text, LOST_STATUS)
         # First, since some of these are ValueErrors or OSErrors as well.
         if type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
             _exit(error, _config_error_in_words(error, config_folder))
@@ -43,11 +46,11 @@ def print_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _exit(error: Exception, text: str) -> None:
+def _exit(error: Exception, text: str, status: int = 1) -> None:
     if os.environ.get(TRACEBACK_VARIABLE):
         raise error
     print(f"Error: {text}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(status)
 
 
 def _machine_error_in_words(error: RuntimeError) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
+from evorl.cli.joining import ProcessLost, leaving_together, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import apply_overrides, check_run_settings, names_a_run, run_settings, wandb_settings
 from evorl.cli.runtime import collect_garbage_seldom, prepare_runtime
 from evorl.cli.signals import signals_in_words, stop_on_signals
@@ -47,7 +48,7 @@ def _run_hydra(task: Any, names_run: str) -> None:
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
-    with signals_in_words(), errors_in_words(config_folder()):
+    with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
         import hydra
         from omegaconf import OmegaConf
 
@@ -103,6 +104,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
+    from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
@@ -114,6 +116,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
     prepare_for(config)
+    refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
     folder = resumed or RunFolder.create(_folder_of_runs(config), config)
     records = (folder.metrics_csv, folder.metrics_jsonl)
@@ -132,7 +135,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
-        with _divergence_told(folder, checkpointer, config):
+        with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
                 key=config.seed,
@@ -141,11 +144,12 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
                 progress=progress,
                 should_stop=should_stop,
             )
+        stopped = any_says(should_stop())
         end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
-        if should_stop():
+        if stopped:
             end += f"\nTo go on: {_resume_command(folder, config)}"
         recorder.message(end)
-    if not settings.progress:
+    if not settings.progress and is_first():
         print(end, flush=True)
     return checkpointer.best_score
 
@@ -171,8 +175,8 @@ def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workfl
 
 
 @contextmanager
-def _divergence_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
-    """Within: a divergence is noted in the run's log, and its message says how to go on; the caller shows it."""
+def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
+    """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
     from evorl.execution.learning import TrainingDiverged
     from evorl.recorders import LogRecorder
 
@@ -186,6 +190,12 @@ def _divergence_told(folder: RunFolder, checkpointer: RunCheckpointer, config: D
         log.message(f"{error} {on}")
         log.close()
         raise TrainingDiverged(f"{error} {on}") from error
+    except Exception as error:
+        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
+        text = loss_in_words(error, f"{kept} {_resume_command(folder, config)}")
+        if text is None:
+            raise
+        raise ProcessLost(text) from error
 
 
 def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float:
@@ -265,7 +275,7 @@ def _resume_command(folder: RunFolder, config: DictConfig) -> str:
     from evorl.runs.trust import as_arguments, foreign_names
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
-    return f"python scripts/train.py {names}"
+    return f"{train_command()} {names}"
 
 
 def prepare_for(config: Mapping[str, Any]) -> None:
@@ -310,6 +320,7 @@ def restore(
     template = jax.eval_shape(workflow.init, jax.random.key(seed))
     if entries is not None:
         template = _entries_of(template, entries)
+    template = programs.laid_out(workflow, template)
     state, progress = checkpointer.restore(template, which, partial=entries is not None)
     return programs.place(workflow, state), progress
 

@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from evorl.cli.joining import join_processes, own_place
+
 MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
 
 
@@ -18,7 +20,7 @@ def prepare_runtime(
     long_programs: bool = False,
     deterministic: bool = False,
 ) -> None:
-    """Set JAX up for a run; call it before anything is computed.
+    """Set JAX up for a run; call it before anything is computed. Of several processes it returns when all are there.
 
     On a CPU one device is made for each core the process may use (``devices`` of them if a number is given), so that
     environments or seeds can be spread over the cores. Once JAX's backend has started, the devices stay as they are.
@@ -38,23 +40,30 @@ def prepare_runtime(
 
     Raises:
         ValueError: more devices than a CPU is divided into.
+        OSError: the other processes of this program cannot be reached.
     """
     import jax
 
+    place = own_place()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else cores
+    num_devices = devices if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0 else None
+    if place:
+        num_devices = place.devices or max(1, num_devices // place.count if num_devices else cores // place.local_count)
+    num_devices = num_devices or cores
     if num_devices > max(cores, MAX_CPU_DEVICES):
         raise ValueError(
             f"devices={devices} is too many: this machine has {cores} cores, and a CPU is divided into at most "
             f"{max(cores, MAX_CPU_DEVICES)} devices."
         )
-    _set_xla_flags(long_programs, deterministic)
+    _set_xla_flags(long_programs, deterministic, several=place is not None)
     # The backend may run already, as in the second job of a sweep.
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()
     if compilation_cache:
         _keep_programs(None if compilation_cache is True else Path(compilation_cache).expanduser())
+    if place:
+        join_processes(place)
     if deterministic and jax.default_backend() != "cpu":
         jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -117,17 +126,19 @@ def release_programs(share: float = 0.5) -> bool:
     return True
 
 
-def _set_xla_flags(long_programs: bool, deterministic: bool = False) -> None:
+def _set_xla_flags(long_programs: bool, deterministic: bool = False, several: bool = False) -> None:
     """Set what can only be set for the whole process, by the environment; flags that the user has set stay.
 
     Devices of a CPU wait for one another as long as it takes: XLA would end the process when one waits for 40 seconds,
-    which a suspended terminal or a sleeping laptop would bring about.
+    which a suspended terminal or a sleeping laptop would bring about. So do ``several`` processes.
     """
     present = os.environ.get("XLA_FLAGS", "")
     flags = {
         "--xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",
         "--xla_cpu_collective_call_terminate_timeout_seconds": str(7 * 24 * 3600),
     }
+    if several:
+        flags["--xla_cpu_collective_timeout_seconds"] = flags["--xla_cpu_collective_call_terminate_timeout_seconds"]
     if long_programs:
         flags["--xla_backend_extra_options"] = "xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"
     if deterministic:

@@ -20,6 +20,7 @@ LIBRARIES = {
 # Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
 HOST_LIBRARIES = {
     "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
+    "host": "evorl.envs.mujoco:make_mujoco_simulators",
 }
 HOST_FACTORY = "evorl.envs.host.create:create_host_env"
 USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"

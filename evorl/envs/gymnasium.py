@@ -235,6 +235,11 @@ def _stacked(space: Space, rows: list[Any]) -> Any:
     batch = np.zeros((len(rows), *space.shape), space.dtype)
     for i, row in enumerate(rows):
         if row is not None:
+            if np.shape(row) != space.shape:
+                raise HostEnvError(
+                    f"environment {i} gave an observation of shape {list(np.shape(row))}, and its space says "
+                    f"{list(space.shape or ())}."
+                )
             batch[i] = row
     return batch
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from evorl.config.names import no_such
 from evorl.envs.env import Env
+from evorl.envs.gymnasium import InProcessGymnasiumEnv
+from evorl.envs.host.create import create_host_env
+from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
@@ -36,19 +39,44 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
     """A vector env of the environment that ``factory`` makes.
 
     Args:
-        factory: ``"package.module:function"``; the function returns one ``Env``, without a clock.
-        **options: the fields of ``EnvOptions``; every other one goes to the function.
+        factory: ``"package.module:function"``. The function returns one ``Env``, without a clock; or one
+            ``gymnasium.Env``. Or it has an argument ``num_envs`` and returns a ``HostVectorEnv`` of so many rows.
+        **options: the fields of ``EnvOptions``; every other one goes to the function, but ``host`` of those that are
+            no ``Env``.
 
     Raises:
-        ValueError: there is no such module or function, it has no such option, or what it returns is no single
-            ``Env``; in words.
+        ValueError: there is no such module or function, it has no such option, or what it returns is none of these;
+            in words.
     """
     function = _import_function(factory)
+    if "num_envs" in parameter_names(function):
+        return create_host_env(function, factory, **options)
+    if _makes_gymnasium_env(function, options):
+        return create_host_env(_gymnasium_maker(function), factory, **options)
     shared, arguments = split_options(options)
     kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         check_options(factory, arguments, parameter_names(function))
     return wrap_env(_make_env(function, factory, as_hashable(arguments)), **shared)
+
+
+def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any]) -> bool:
+    """Whether what it makes is a ``gymnasium.Env``, which is only known when it has made one."""
+    _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
+    if set(arguments) - parameter_names(function):
+        return False  # refused in words further on
+    made = function(**arguments)
+    if isinstance(made, Env) or not hasattr(made, "observation_space"):
+        return False
+    made.close()
+    return True
+
+
+def _gymnasium_maker(function: Callable[..., Any]) -> Callable[..., HostVectorEnv]:
+    def make(num_envs: int, **arguments: Any) -> HostVectorEnv:
+        return InProcessGymnasiumEnv(functools.partial(function, **arguments), num_envs)
+
+    return make
 
 
 @functools.lru_cache(maxsize=16)

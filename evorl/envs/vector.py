@@ -12,7 +12,6 @@ The rows of a step know nothing of one another, nor how many they are: any block
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
 from evorl.ops.collectives import local_indices
+from evorl.ops.joined_vmap import joined_under_vmap
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
@@ -155,6 +155,20 @@ class VectorEnv(EnvAround):
         return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
 
 
+class SimulatedEnv(VectorEnv):
+    """A vector environment whose states belong to simulators of this process, which serve one device."""
+
+    steps_on_host = True
+
+    @abc.abstractmethod
+    def is_live(self, env_state: EnvState) -> bool:
+        """Whether the simulators are where this state was returned, or can be put there."""
+
+    @abc.abstractmethod
+    def next_episodes(self, env_state: EnvState) -> EnvState:
+        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are."""
+
+
 class VmapWrapper(VectorEnv):
     """``AutoresetMode.DISABLED``: an ended environment freezes, with reward 0; mask by ``done``."""
 
@@ -224,20 +238,6 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
     cls.autoreset_mode: cls
     for cls in (VmapWrapper, VmapAutoResetWrapper, FastVmapAutoResetWrapper, EnvPoolVmapAutoResetWrapper)
 }
-
-
-def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``rows_fn`` of rows, for which batches of batches (seeds of environments) are one batch: computed together."""
-    batch_fn = jax.custom_batching.custom_vmap(rows_fn)
-
-    @batch_fn.def_vmap
-    def join(size: int, is_batched: Any, *args: Any) -> tuple[Any, Any]:
-        rows = jax.tree.map(lambda x, batched: x if batched else jnp.stack([x] * size), args, tuple(is_batched))
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
-        result = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), batch_fn(*flat))
-        return result, jax.tree.map(lambda _: True, result)
-
-    return batch_fn
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:

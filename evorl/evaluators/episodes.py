@@ -12,6 +12,7 @@ from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
+from evorl.ops.joined_vmap import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
@@ -107,7 +108,7 @@ def play_episodes(
         return env_state, transition
 
     def running(progress: _Progress) -> jax.Array:
-        return ~progress.ended.all() & (progress.step < max_episode_steps)
+        return any_under_vmap(~progress.ended) & (progress.step < max_episode_steps)
 
     def advance(progress: _Progress) -> _Progress:
         env_state, transition = one_step(progress.env_state, progress.step)

@@ -22,10 +22,15 @@ from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.execution.trainable import Trainable
+from evorl.ops import processes
+from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import Recorder, RunPlan
 from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+NEW_EPISODES = (
+    "These simulators cannot be put back to where they were: new episodes begin. All else goes on exactly as it was."
+)
 MANY_STEPS = 1e9  # in one iteration: minutes to hours, in which nothing is told and nothing stops the run
 
 
@@ -51,9 +56,20 @@ def run_learning(
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
     done = 0 if state is None else int(state.iterations)
-    counted = 0 if state is None or workflow.timesteps_per_iteration else state.timesteps.total()
+    counted = 0 if state is None or workflow.timesteps_per_iteration else processes.on_host(state.timesteps).total()
     run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
-    return run.train(state, key, should_stop or (lambda: False))
+    return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
+
+
+def _for_charts(state: State) -> State:
+    """A state whose entries may be read, but for replay buffers, whichever process holds them."""
+    if not processes.are_several():
+        return state
+
+    def fetch(node: Any) -> Any:
+        return node if isinstance(node, ReplayState) else processes.on_host(node)
+
+    return jax.tree.map(fetch, state, is_leaf=lambda node: isinstance(node, ReplayState))
 
 
 class LearningRun:
@@ -120,10 +136,14 @@ class LearningRun:
             )
         )
         self._refuse_endless_iterations()
+        self._refuse_idle_processes()
         if total != int(self.workflow.total_timesteps):
             self.recorder.message(f"Whole iterations of {self.steps:,} steps: training for {total:,} steps.")
         if state is None:
             state = self._fresh_start(key)
+        elif (live := self.workflow.with_new_episodes(state)) is not state:
+            self.recorder.message(NEW_EPISODES)
+            state = live
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
             state = self._run_chunk(state)
@@ -134,7 +154,7 @@ class LearningRun:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
         if self.saved_at != self.iterations:
             self._save(state, None)
-        for name, chart in self.workflow.charts(state).items():
+        for name, chart in self.workflow.charts(_for_charts(state)).items():
             self.recorder.chart(name, chart)
         return state
 
@@ -146,6 +166,13 @@ class LearningRun:
                 f"total_timesteps={total:,.0f}: choose fewer individuals, environments or steps of a rollout."
             )
 
+    def _refuse_idle_processes(self) -> None:
+        if processes.are_several() and self.workflow.execution.axis is None:
+            raise ValueError(
+                f"This run has {jax.process_count()} processes, and devices=1 is for one: leave devices out, or choose "
+                f"a multiple of {jax.process_count()}."
+            )
+
     def _end_if_counted(self) -> None:
         """Where steps are counted, the training ends with the first row that has all."""
         if not self.steps and self._is_due(self.log_every) and self.timesteps >= int(self.workflow.total_timesteps):
@@ -154,10 +181,11 @@ class LearningRun:
     def _fresh_start(self, key: Key | int) -> State:
         """Set up, and compile the training at the same time."""
         clock = CompileClock()
-        compiling = self.workflow.compile_ahead(key)
+        compiling = self.workflow.compile_ahead(key) if self.workflow.is_one_program else None
         state = self.workflow.init(key)
         jax.block_until_ready(state)
-        compiling.join()
+        if compiling is not None:
+            compiling.join()
         self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
@@ -166,14 +194,15 @@ class LearningRun:
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))
+        num_iterations = processes.number_of_first(num_iterations)  # clocks differ
         started = time.perf_counter()
         clock = CompileClock()
-        metrics, state = programs.iterate_program(self.workflow, state, num_iterations)
+        metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
             started = time.perf_counter() - clock.seconds_of_the_rest
-        metrics = jax.device_get(metrics)
+        metrics = processes.on_host(metrics)
         self.chunk_seconds = max(time.perf_counter() - started, 1e-6)
         self.seconds_per_iteration = self.chunk_seconds / num_iterations
         self._count(jax.tree.map(lambda x: x[:num_iterations], metrics), num_iterations)
@@ -224,7 +253,7 @@ class LearningRun:
         evaluated: dict[str, float | int] = {}
         if self._is_due(self.eval_every):
             clock = CompileClock()
-            evaluated = describe_evaluation(jax.device_get(self.workflow.evaluate(state)))
+            evaluated = describe_evaluation(processes.on_host(self.workflow.evaluate(state)))
             evaluated["time/evaluation_seconds"] = clock.seconds
             score = float(evaluated["eval/episode_return"])
         if evaluated or self._is_due(self.log_every):
@@ -265,7 +294,7 @@ class LearningRun:
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
         agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
         for of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
-            for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(params)):
+            for path, leaf in jax.tree_util.tree_leaves_with_path(processes.on_host(params)):
                 if not np.isfinite(leaf).all():
                     name = "parameters" + jax.tree_util.keystr((*of_agent, *path))
                     raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)

@@ -95,7 +95,7 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
     if needs is None or available is None:
         return
     state = needs.argument_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
-    memories = num_devices if on_cpu() else 1
+    memories = max(1, num_devices // jax.process_count()) if on_cpu() else 1
     total = memories * (state + needs.temp_size_in_bytes)
     if total > available:
         raise ValueError(
@@ -155,7 +155,8 @@ def _arrays(state: State, specs: State, execution: Execution) -> list[_Array]:
         shared_out = any(axis is not None for axis in spec)
         # The devices of a CPU have one memory, in which each keeps its own of what is not shared out.
         devices = execution.num_devices
-        copies = (1 if shared_out else devices) if on_cpu() else (1 / devices if shared_out else 1)
+        local = devices / jax.process_count()
+        copies = (local / devices if shared_out else local) if on_cpu() else (1 / devices if shared_out else 1)
         num_bytes = math.prod(leaf.shape) * _item_size(leaf) * copies * (1 if is_ring else 2)
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         arrays.append(_Array(name, leaf.shape, int(num_bytes), is_ring))

@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+from evorl.ops.processes import number_of_first
 
 # The states of a block of environments take this share of a core's second-level cache; the vector environment keeps as
 # much again, and the rest is for what a step computes. See ``benchmarks/speed/env_chunk.py``.
@@ -38,7 +39,8 @@ def plan_execution(
 
     Args:
         env: the vector environment of the training.
-        devices: ``"auto"`` takes all devices if the work is worth it; a number takes that many.
+        devices: ``"auto"`` takes all devices if the work is worth it, and some of every process if there are several;
+            a number takes that many, as many of each process. One device is for the parts of a workflow.
         num_seeds: seeds to run side by side.
         env_chunk: ``"auto"`` steps as many environments at a time as fit the cache of a CPU; a number or ``None``
             (all together) decides.
@@ -50,24 +52,26 @@ def plan_execution(
     Raises:
         ValueError: more devices are asked for than there are, or the environments cannot be shared among them.
     """
-    available = len(jax.devices())
+    processes = jax.process_count()
+    available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
     on_cpu = jax.default_backend() == "cpu"
     seeds = None if num_seeds == 1 else num_seeds
     if env.steps_on_host:
         return _beside_simulators(devices, seeds), None
     bytes_per_env = state_bytes(jax.eval_shape(env.env.reset, jax.random.key(0)))
     if env_chunk == "auto":
-        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * core_cache_bytes()) // bytes_per_env) if on_cpu else None
+        cache = number_of_first(core_cache_bytes())  # one program, whatever the machines of the processes are
+        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_env) if on_cpu else None
     if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
         raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
     axis, rows = (DATA_AXIS, env.num_envs) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
         enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu and num_members is None else 1
-        count = _worthwhile_devices(available, seeds, rows, enough, evenly)
+        count = _worthwhile_devices(available, seeds, rows, enough, evenly, processes)
     else:
-        count = _checked_devices(devices, available)
-        if evenly:
-            _check_shares(count, seeds, rows, axis)
+        count = _checked_devices(devices, available, processes)
+    if evenly:
+        _check_shares(count, seeds, rows, axis)
     if count == 1:
         in_order = on_cpu and small_updates and rows * (seeds or 1) * bytes_per_env < 2 * min_bytes
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
@@ -85,20 +89,24 @@ def _beside_simulators(devices: str | int, seeds: int | None) -> Execution:
     return Execution(num_seeds=seeds)
 
 
-def _worthwhile_devices(available: int, seeds: int | None, num_rows: int, min_rows: int, evenly: bool) -> int:
-    for count in range(available, 1, -1):
+def _worthwhile_devices(
+    available: int, seeds: int | None, num_rows: int, min_rows: int, evenly: bool, processes: int
+) -> int:
+    for count in range(available, processes, -processes):
         if seeds is not None and seeds % count == 0:
             return count
         if (num_rows % count == 0 or not evenly) and num_rows >= count * min_rows:
             return count
-    return 1
+    return processes
 
 
-def _checked_devices(devices: str | int, available: int) -> int:
+def _checked_devices(devices: str | int, available: int, processes: int) -> int:
     if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
         raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
     if devices > available:
         raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
+    if devices > 1 and devices % processes:
+        raise ValueError(f"devices={devices} is no multiple of the {processes} processes, which have as many each.")
     return devices
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from evorl.execution.memory import check_memory, check_program_memory
@@ -178,19 +179,23 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
     Raises:
         ValueError: the memory of the machine cannot hold the state.
     """
-    state = _state_shapes(workflow, key)
+    state = laid_out(workflow, _state_shapes(workflow, key))
     execution = workflow.execution
-    if execution.axis is not None:
-        specs = state_specs(execution, workflow.sharded_axes, state)
-        state = jax.tree.map(
-            lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(execution.mesh, spec)),
-            state,
-            specs,
-        )
-
     thread = CompileThread(training_program(execution.in_order).lower(workflow, state, 1), execution.num_devices)
     thread.start()
     return thread
+
+
+def laid_out(workflow: Trainable, shapes: State) -> State:
+    """Shapes of a state, or of some of its entries, with the shardings that a mesh gives them."""
+    execution = workflow.execution
+    if execution.axis is None:
+        return shapes
+    return jax.tree.map(
+        lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(execution.mesh, spec)),
+        shapes,
+        state_specs(execution, workflow.sharded_axes, shapes),
+    )
 
 
 def _initial_state(workflow: Trainable, key: Key) -> State:
@@ -303,7 +308,17 @@ def place(workflow: Trainable, state: State) -> State:
     if execution.axis is None:
         return jax.tree.map(_on_first_device, state)
     specs = state_specs(execution, workflow.sharded_axes, state)
-    return jax.tree.map(lambda x, spec: jax.device_put(x, NamedSharding(execution.mesh, spec)), state, specs)
+    return jax.tree.map(lambda x, spec: _on_devices(x, NamedSharding(execution.mesh, spec)), state, specs)
+
+
+def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
+    if sharding.is_fully_addressable or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+        return jax.device_put(x, sharding)
+    # Every process has the whole array, and gives its part.
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_on_devices(jax.random.key_data(x), sharding), impl=jax.random.key_impl(x))
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
 
 
 def _on_first_device(x: Any) -> jax.Array:

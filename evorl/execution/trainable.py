@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol
 
 import jax
@@ -41,13 +41,14 @@ class Execution:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """The mesh of the first ``num_devices`` devices."""
+        """The mesh of the first ``num_devices`` devices, of several processes as many of each."""
         return _mesh(self.num_devices, self.axis or DATA_AXIS)
 
 
 @functools.lru_cache
 def _mesh(num_devices: int, axis: str) -> Mesh:
-    devices = jax.devices()[:num_devices]
+    share = num_devices // jax.process_count()
+    devices = [device for i in range(jax.process_count()) for device in jax.local_devices(process_index=i)[:share]]
     return jax.make_mesh((num_devices,), (axis,), axis_types=(AxisType.Auto,), devices=devices)
 
 
@@ -114,6 +115,21 @@ class Trainable(Protocol):
 
     def evaluate(self, state: State) -> PyTreeDict:
         """The evaluation, compiled."""
+        ...
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether an iteration is a single compiled program."""
+        ...
+
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict, State]:
+        """So many iterations: metrics ``[N, ...]``, and the state, which is donated."""
+        ...
+
+    def with_new_episodes(self, state: State) -> State:
+        """The state itself, or with new episodes if its simulators are elsewhere."""
         ...
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:

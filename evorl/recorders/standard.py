@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.ops.processes import is_first
 from evorl.recorders.chart_recorder import ChartRecorder
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.jsonl_recorder import JsonlRecorder
@@ -27,7 +28,7 @@ def make_recorder(
     learning_curve: bool = True,
     wandb: Mapping[str, Any] | None = None,
 ) -> RecorderGroup:
-    """Everything a run folder holds, and the screen.
+    """Everything a run folder holds, and the screen; nothing for processes but the first of several.
 
     Args:
         folder: the run folder.
@@ -37,6 +38,8 @@ def make_recorder(
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` for no Weights & Biases.
     """
+    if not is_first():
+        return RecorderGroup(())
     recorders: list[Recorder] = [
         LogRecorder(folder.log),
         CsvRecorder(folder.metrics_csv),

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from evorl.ops.processes import decided_by_first, is_first, wait_for_all
 from evorl.runs.files import make_folder, refuse_link, writing_to
 from evorl.runs.manifest import Damage, read_manifest
 from evorl.runs.storage import check_checkpoint, read_about, read_arrays, read_structure, write_checkpoint
@@ -84,6 +85,8 @@ class RunCheckpointer:
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Keep a state; when this returns it is on disk, and older ones are gone that need not be kept.
 
+        Several processes save together: each writes its part of the state, and the first all else.
+
         Args:
             state: any pytree of arrays and numbers, typed PRNG keys too, on any devices.
             progress: JSON data, with ``iterations``.
@@ -103,18 +106,23 @@ class RunCheckpointer:
         if score is not None and not math.isfinite(score):
             score = None
         with writing_to(self.folder):
-            make_folder(self.folder)
-            self._remove_unfinished()
+            if is_first():
+                make_folder(self.folder)
+                self._remove_unfinished()
             about = {"iterations": step, "score": score, "progress": dict(progress), "records": self._lengths()}
             try:
                 write_checkpoint(unfinished, state, about)
-                if final.is_symlink() or final.exists():
-                    self._remove(step)
-                unfinished.rename(final)
+                if is_first():
+                    if final.is_symlink() or final.exists():
+                        self._remove(step)
+                    unfinished.rename(final)
             except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
+                if is_first():
+                    shutil.rmtree(unfinished, ignore_errors=True)
                 raise
-            self._prune(step)
+            if is_first():
+                self._prune(step)
+            wait_for_all()
         self.save_seconds += time.perf_counter() - start
 
     def restore(
@@ -133,7 +141,8 @@ class RunCheckpointer:
         Raises:
             CheckpointError: there is no such checkpoint, none is whole, or it is of another structure.
         """
-        path = self.folder / str(self._choose(which))
+        self.notices = []
+        path = self.folder / str(decided_by_first(lambda: self._choose(which)))
         (saved, offsets), specs = read_structure(path), describe_structure(template)
         if partial:
             paths = {spec.path for spec in specs}
@@ -167,6 +176,8 @@ class RunCheckpointer:
         Raises:
             RunFolderError: the folder cannot be written, or is a link.
         """
+        if not is_first():
+            return
         with writing_to(self.folder):
             refuse_link(self.folder)
             for step in self.steps:
@@ -181,7 +192,6 @@ class RunCheckpointer:
 
     def _choose(self, which: str | int) -> int:
         """The first whole checkpoint of those that ``which`` may mean; ``notices`` tells of those before it."""
-        self.notices = []
         for step in self._candidates(which):
             try:
                 check_checkpoint(self.folder / str(step))

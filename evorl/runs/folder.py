@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from evorl.ops.processes import decided_by_first, is_first
 from evorl.runs.files import (
     PRIVATE,
     RunFolderError,
@@ -75,6 +76,8 @@ class RunFolder:
     def create(cls, root: Path | str, config: Any, name: str | None = None) -> Self:
         """Make a run folder below ``root``, which only its user can enter, and store the config in it.
 
+        Of several processes the first makes it.
+
         Args:
             root: the folder of all runs, made when missing.
             config: the composed config: an OmegaConf node, a mapping, or YAML text.
@@ -83,9 +86,13 @@ class RunFolder:
         Raises:
             RunFolderError: ``name`` holds a run already, or the folder cannot be written.
         """
+        return cls(Path(decided_by_first(lambda: str(cls._make(Path(root), config, name).path))))
+
+    @classmethod
+    def _make(cls, root: Path, config: Any, name: str | None) -> Self:
         with writing_to(root):
-            Path(root).mkdir(parents=True, exist_ok=True)
-            path = Path(root) / name if name else _new_folder(Path(root))
+            root.mkdir(parents=True, exist_ok=True)
+            path = root / name if name else _new_folder(root)
             folder = cls(path.resolve())
             if folder.config.exists():
                 raise RunFolderError(f"{path} holds a run already: resume it (resume={path}), or choose another name.")
@@ -153,11 +160,13 @@ class RunFolder:
     def update_config(self, config: Any) -> None:
         """Store another config; the one before is kept as ``config.<n>.yaml``, the first as 1.
 
+        Of several processes the first does.
+
         Raises:
             RunFolderError: the folder cannot be written; the config before is kept.
         """
         text = _as_yaml(config)
-        if text == _as_yaml(self.load_config(trust=True)):
+        if not is_first() or text == _as_yaml(self.load_config(trust=True)):
             return
         with writing_to(self.path):
             new = self.path / ".config.yaml.new"

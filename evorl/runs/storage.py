@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from evorl.ops.processes import any_says, is_first, wait_for_all
+from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
 
@@ -28,10 +30,19 @@ FILE_BYTES = 32 * 2**20
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
-    """Write a state, its structure, and what is to be known about it (JSON, with ``iterations``) into a new folder."""
+    """Write a state, its structure, and what is to be known about it (JSON, with ``iterations``) into a new folder.
+
+    Of several processes each writes its part of the arrays, and the first all else.
+
+    Raises:
+        RunFolderError: the processes do not write to the same disk.
+    """
     ocp = _import_orbax()
     arrays, offsets = pack(state)
-    path.mkdir(parents=True)
+    if is_first():
+        path.mkdir(parents=True)
+    wait_for_all()
+    _refuse_disks_of_their_own(path)
     with _quiet():
         _array_store(ocp).save(
             path / "state",
@@ -41,10 +52,20 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
                 ocdbt_target_data_file_size=FILE_BYTES,
             ),
         )
+    if not is_first():
+        return
     structure = [{**spec.to_json(), "offset": offsets.get(spec.path)} for spec in describe_structure(state)]
     (path / "structure.json").write_text(json.dumps({"leaves": structure}, indent=1), encoding="utf-8")
     (path / "progress.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     write_manifest(path, about["iterations"])
+
+
+def _refuse_disks_of_their_own(path: Path) -> None:
+    if any_says(not path.is_dir()):
+        raise RunFolderError(
+            f"{path} was made by the first process of this run, and others do not see it: put runs_folder on a disk "
+            "that all hosts share."
+        )
 
 
 def _array_store(ocp: Any) -> Any:

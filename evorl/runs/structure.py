@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.ops.processes import on_host
+
 NUM_NAMED = 5  # differences spelt out in a message; the rest is counted
 LARGE = 2**20  # bytes from which on a leaf is stored by itself
 SMALL = "small"
@@ -165,7 +167,7 @@ def _plain(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        return leaf if leaf.nbytes >= LARGE else np.asarray(leaf)
+        return leaf if leaf.nbytes >= LARGE else on_host(leaf)
     return np.asarray(leaf, dtype=_shape_and_dtype(leaf)[1])
 
 

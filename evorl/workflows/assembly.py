@@ -9,6 +9,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from evorl.actors.actor_loop import Actors
+from evorl.actors.actor_settings import actor_settings
 from evorl.config.defaults import completed
 from evorl.config.nodes import default_of, fields_from_config, plain
 from evorl.config.values import check_names, checked_mapping, positive
@@ -24,7 +26,7 @@ RUN_KEYS = frozenset(
     "workflow seed resume run runs_folder trust recorders checkpoints_kept compilation_cache deterministic".split()
 )
 # Keys from which fields are made, rather than being fields.
-BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk"})
+BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors"})
 # Options of an environment that change what the agent is paid, not what is reported.
 REWARD_OPTIONS = frozenset({"reward_scale", "sparse_reward_interval"})
 _NO_TRAINING = {
@@ -68,7 +70,11 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
     fields = fields_from_config(cls, settings, "")
-    env = make_env(config["env"], *cls.training_rows(config, fields))
+    num_envs, autoreset_mode = cls.training_rows(config, fields)
+    actors = None
+    if config.get("actors"):
+        actors, num_envs = _make_actors(cls, config, num_envs)
+    env = make_env(config["env"], num_envs, autoreset_mode)
     eval_config = as_paid_by_the_environment(config["env"])
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
@@ -84,7 +90,29 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
-    return {**fields, "env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+    built = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
+    return {**fields, **built, "actors": actors}
+
+
+def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Actors, int]:
+    """The actors that a config describes, and how many environments the learner's iteration has.
+
+    Raises:
+        ValueError: the environments cannot be shared evenly among them, or a setting cannot be.
+    """
+    settings = actor_settings(config["actors"])
+    if num_envs % settings.count:
+        raise ValueError(
+            f"num_envs={num_envs} environments cannot be shared evenly by actors.count={settings.count}: choose a "
+            f"multiple of {settings.count}."
+        )
+    share = num_envs // settings.count
+    of_one = {**config, "workflow": f"{cls.__module__}.{cls.__qualname__}", "num_envs": share, "eval_episodes": 1}
+    for name in ("actors", "num_seeds", "devices"):
+        of_one.pop(name, None)
+    if "num_minibatches" in config_keys(cls):
+        of_one["num_minibatches"] = 1  # how the learner cuts a batch need not suit an actor's share of it
+    return Actors(settings, of_one), share if settings.is_async else num_envs
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:

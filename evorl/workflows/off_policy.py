@@ -22,12 +22,11 @@ from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from evorl.rollout import ActionFn, recurrent_state_of, rollout, with_recurrent_state
+from evorl.rollout import ActionFn, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
+from evorl.workflows.acting import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
-
-EPISODE_FIELDS = ("termination", "episode_return", "episode_length")
 
 
 class OffPolicyWorkflow(Workflow):
@@ -64,6 +63,7 @@ class OffPolicyWorkflow(Workflow):
         "importance_exponent": "[0, 1]",
     }
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "replay_state": 1}
+    env_fields: ClassVar[tuple[str, ...]] = ("termination", "episode_return", "episode_length")
     loss_names: ClassVar[tuple[str, ...]] = ()
     # Whether each step is stored with the agent's recurrent state before it, as ``extras.recurrent_state``.
     stores_recurrent_state: ClassVar[bool] = False
@@ -81,6 +81,16 @@ class OffPolicyWorkflow(Workflow):
                 f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
                 f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
             )
+
+    @property
+    def corrects_lag(self) -> bool:
+        """Yes: it learns from what older policies did anyway."""
+        return True
+
+    @property
+    def learns_from_single_steps(self) -> bool:
+        """Whether each stored step is learned from by itself."""
+        return self.n_step == 1 and not self.stores_recurrent_state
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
@@ -169,20 +179,24 @@ class OffPolicyWorkflow(Workflow):
         )
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), stored)
 
+    def acting(self, state: State) -> tuple[Acting, State]:
+        """How the agent acts in the next rollout, and the state after its draws."""
+        key, rollout_key = jax.random.split(state.key)
+        agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
+        warming_up = self._timesteps(state) < self.learning_starts
+        return Acting(agent_state=agent_state, key=rollout_key, warming_up=warming_up), state.replace(key=key)
+
+    def action_fn(self, acting: Acting) -> ActionFn:
+        """The agent's exploring actions, random ones at first."""
+        return self.exploring(acting.warming_up)
+
     def collect(self, state: State) -> tuple[SampleBatch, State]:
         """A trajectory ``[T, B, ...]`` of this device's environments."""
-        key, rollout_key = jax.random.split(state.key)
-        trajectory, env_state = rollout(
-            self.env.step,
-            self.exploring(self._timesteps(state) < self.learning_starts),
-            state.env_state,
-            self.agent.at_progress(state.agent_state, self.progress(state)),
-            rollout_key,
-            self.rollout_length,
-            env_extra_fields=EPISODE_FIELDS,
-            env_chunk=self.env_chunk,
-        )
-        return trajectory, state.replace(env_state=env_state, key=key)
+        return collect_rollout(self, state)
+
+    def collected(self, trajectory: SampleBatch) -> SampleBatch:
+        """What of a rollout is learned from."""
+        return trajectory
 
     def exploring(self, warming_up: jax.Array) -> ActionFn:
         """How the agent acts while it learns: at random as long as ``warming_up``, a bool, holds."""

@@ -11,12 +11,12 @@ from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.optimization import Optimizer
-from evorl.rollout import rollout, with_recurrent_state
+from evorl.rollout import ActionFn, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
+from evorl.workflows.acting import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-EPISODE_FIELDS = ("termination", "truncation", "episode_return", "episode_length")
 
 
 class OnPolicyWorkflow(Workflow):
@@ -31,11 +31,17 @@ class OnPolicyWorkflow(Workflow):
     optimizer: Optimizer = Optimizer()
 
     has_small_updates: ClassVar[bool] = True
+    env_fields: ClassVar[tuple[str, ...]] = ("termination", "truncation", "episode_return", "episode_length")
 
     @property
     def timesteps_per_iteration(self) -> int:
         """Steps of one rollout over all environments."""
         return self.rollout_length * self.env.num_envs
+
+    @property
+    def corrects_lag(self) -> bool:
+        """Whether its losses weigh steps by importance ratios, of which its agent has the bound."""
+        return hasattr(self.agent, "clip_rho")
 
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
@@ -74,26 +80,29 @@ class OnPolicyWorkflow(Workflow):
         state.env_state = with_recurrent_state(self.env.reset(env_key), agent_state)
         return state
 
+    def acting(self, state: State) -> tuple[Acting, State]:
+        """How the agent acts in the next rollout, and the state after its draws."""
+        key, rollout_key = jax.random.split(state.key)
+        agent_state = self.agent.at_progress(state.agent_state, self.progress(state))
+        return Acting(agent_state=agent_state, key=rollout_key), state.replace(key=key)
+
+    def action_fn(self, acting: Acting) -> ActionFn:
+        """The agent's exploring actions."""
+        return self.agent.compute_actions
+
     def collect(self, state: State) -> tuple[SampleBatch, State]:
         """A trajectory ``[T, B, ...]`` of this device's environments.
 
         ``extras.recurrent_state`` is that of a recurrent agent before the first step, ``[1, B, *]``.
         """
-        key, rollout_key = jax.random.split(state.key)
-        trajectory, env_state = rollout(
-            self.env.step,
-            self.agent.compute_actions,
-            state.env_state,
-            self.agent.at_progress(state.agent_state, self.progress(state)),
-            rollout_key,
-            self.rollout_length,
-            env_extra_fields=EPISODE_FIELDS,
-            env_chunk=self.env_chunk,
-        )
+        return collect_rollout(self, state)
+
+    def collected(self, trajectory: SampleBatch) -> SampleBatch:
+        """What of a rollout is learned from."""
         extras = trajectory.extras
         if "recurrent_state" in extras:  # later ones are computed again, in learning
             extras = extras | {"recurrent_state": jax.tree.map(lambda x: x[:1], extras.recurrent_state)}
-        return trajectory.replace(extras=extras), state.replace(env_state=env_state, key=key)
+        return trajectory.replace(extras=extras)
 
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""

@@ -11,13 +11,16 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
+from evorl.actors.actor_loop import Actors
+from evorl.actors.host_loop import iterate_on_host, steps_in_a_loop
 from evorl.agent import Agent
 from evorl.config.values import positive
-from evorl.envs import AutoresetMode
-from evorl.envs.vector import VectorEnv
+from evorl.envs import AutoresetMode, EnvState
+from evorl.envs.vector import SimulatedEnv, VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
+from evorl.execution.host_errors import host_errors_in_words
 from evorl.execution.learning import Checkpointer, Recorder, run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.trainable import Execution
@@ -48,6 +51,7 @@ class Workflow(PyTreeNode):
         eval_episodes: complete episodes in one evaluation.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
+        actors: who collects beside the learner; ``None`` for the workflow itself.
 
     Settings:
         workflow: the class that trains.
@@ -66,6 +70,7 @@ class Workflow(PyTreeNode):
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
+    actors: Actors | None = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
@@ -98,7 +103,10 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
-        return cls(**read_workflow_config(cls, config))
+        workflow = cls(**read_workflow_config(cls, config))
+        if workflow.actors is not None:
+            workflow.actors.check(workflow)
+        return workflow
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
@@ -119,6 +127,16 @@ class Workflow(PyTreeNode):
             ValueError: the algorithm cannot act in the action space.
         """
         return typing.get_type_hints(cls)["agent"].from_config(config, env)
+
+    @property
+    def corrects_lag(self) -> bool:
+        """Whether it may learn from what a policy did that is a few updates old."""
+        return False
+
+    @property
+    def learns_from_single_steps(self) -> bool:
+        """Whether the steps of a rollout need not be followed by those of the next."""
+        return True
 
     @property
     @abstractmethod
@@ -152,6 +170,10 @@ class Workflow(PyTreeNode):
     def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration of one seed on this device: ``collect``, ``update``, count."""
         batch, state = self.collect(state)
+        return self.learn_once(state, batch)
+
+    def learn_once(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:
+        """The second half of an iteration: ``update``, count."""
         metrics, state = self.update(state, batch)
         return metrics, state.replace(iterations=state.iterations.add(1))
 
@@ -184,19 +206,43 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the memory of the machine cannot hold the state, with the largest setting that it could.
         """
-        return programs.initial_state(self, _as_key(key))
+        with host_errors_in_words():
+            return self._finished(programs.initial_state(self, _as_key(key)))
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
         """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
         return programs.compile_ahead(self, _as_key(key))
 
+    @property
+    def is_one_program(self) -> bool:
+        """Whether an iteration is a single compiled program, in which nothing is left to the host."""
+        return self.actors is None and not steps_in_a_loop(self)
+
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
+    ) -> tuple[PyTreeDict, State]:
+        """``(metrics [N, ...], state)`` after so many iterations, N at least that; the state is donated.
+
+        Args:
+            state: to go on from.
+            num_iterations: up to ``programs.MAX_FOLD``.
+            message: is told in a sentence what happens to actors.
+        """
+        if self.actors is not None:
+            return self.actors.iterate(self, state, num_iterations, message)
+        if steps_in_a_loop(self):
+            return iterate_on_host(self, state, num_iterations)
+        return programs.iterate_program(self, state, num_iterations)
+
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
-        return programs.step_program(self, state)
+        with host_errors_in_words():
+            return self._finished(programs.step_program(self, state))
 
     def evaluate(self, state: State) -> PyTreeDict:
         """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
-        return programs.evaluate_program(self, state)
+        with host_errors_in_words():
+            return self._finished(programs.evaluate_program(self, state))
 
     def learn(
         self,
@@ -221,11 +267,44 @@ class Workflow(PyTreeNode):
 
         Raises:
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
+            HostEnvError: a simulator on the host failed.
         """
-        return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
+        with host_errors_in_words():
+            return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
+
+    def with_new_episodes(self, state: State) -> State:
+        """The state with new episodes, where its environments are simulators that are not where it left them.
+
+        Those that can be saved go on where they were. New episodes start by the seeds that are next in turn.
+        """
+        env = self.env
+        if not isinstance(env, SimulatedEnv):
+            return state
+
+        def renewed(node: Any) -> Any:
+            if not isinstance(node, EnvState) or env.is_live(node):
+                return node
+            restart = env.next_episodes
+            for _ in range(node.done.ndim - 1):  # seeds, or members of a population
+                restart = jax.vmap(restart)
+            return restart(node)
+
+        nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
+        live = [renewed(node) for node in nodes]
+        changed = any(after is not before for after, before in zip(live, nodes, strict=True))
+        return jax.tree.unflatten(structure, live) if changed else state
+
+    def _finished(self, result: Any) -> Any:
+        """``result``, waited for where simulators may fail in its program."""
+        on_host = self.env.steps_on_host or self.eval_env.steps_on_host
+        return jax.block_until_ready(result) if on_host else result
 
     def close(self) -> None:
-        """Give back what the environments hold. JAX environments hold nothing."""
+        """Give back what the environments hold, and end the actors. JAX environments hold nothing."""
+        if self.actors is not None:
+            self.actors.close()
+        self.env.close()
+        self.eval_env.close()
 
 
 def _as_key(key: Key | int) -> Key:

@@ -13,16 +13,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import io_callback
 
 from evorl.config.names import no_such
 from evorl.envs.env import AutoresetMode, EnvState, compiled, freeze_ended
 from evorl.envs.host.host_row import HostRow
-from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
-from evorl.envs.vector import VectorEnv, joined_under_vmap, outer_state
+from evorl.envs.vector import SimulatedEnv, outer_state
+from evorl.ops.joined_vmap import joined_under_vmap
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
@@ -31,7 +33,7 @@ HOST_MODES = ("auto", "loop", "callback")
 _MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
 
 
-class HostBackedEnv(VectorEnv):
+class HostBackedEnv(SimulatedEnv):
     """Simulators as a ``VectorEnv``: the same states, keys and wrappers, so that no workflow knows the difference.
 
     Episode n of environment i starts by the seed ``fold_in(key_i, n)``, the two words of that key as one number, as its
@@ -67,8 +69,6 @@ class HostBackedEnv(VectorEnv):
         super().__init__(put_wrappers(self._row, options, None), options.parallel)
         self._saved = usual.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
-
-    steps_on_host = True
 
     def _identity(self) -> Any:
         return id(self)
@@ -110,7 +110,24 @@ class HostBackedEnv(VectorEnv):
         internal = state._internal.replace(token=answer.token, saved=answer.saved)
         return state.replace(_internal=internal)
 
-    @jax.named_scope("request")
+    def is_live(self, env_state: EnvState) -> bool:
+        """Whether the simulators are where this state was returned, or can be put there."""
+        return self.can_be_saved or self.simulators.is_live(np.asarray(env_state._internal.token).reshape(-1))
+
+    @compiled
+    def next_episodes(self, env_state: EnvState) -> EnvState:
+        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are.
+
+        An episode of which no step was made is started once more.
+        """
+        internal = env_state._internal
+        episode = internal.episode + (internal.inner.episode_steps > 0)
+        answer = self._call("reset", self._seeds(internal.key, episode), episode.shape[0])
+        fresh = self._started(answer, internal.key, internal.env_id, episode)
+        # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.
+        others = {name: value for name, value in internal.items() if name not in fresh._internal}
+        return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
+
     def request(self, env_state: EnvState, action: Action) -> PyTreeDict:
         """What the simulators are told for a step, see ``Simulators.step``; pure."""
         self._check_action(env_state, action)
@@ -125,7 +142,6 @@ class HostBackedEnv(VectorEnv):
             saved=internal.saved,
         )
 
-    @jax.named_scope("complete")
     def complete(self, env_state: EnvState, action: Action, answer: Mapping[str, Any]) -> EnvState:
         """The state after a step from ``env_state``, of which ``answer`` is what the simulators said; pure."""
         answer = PyTreeDict(answer)
@@ -175,17 +191,15 @@ class HostBackedEnv(VectorEnv):
         """
 
         def call(told: Any) -> PyTreeDict:
-            shapes = self._answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
+            shapes = self.answer_shapes(method, jax.tree.leaves(told)[0].shape[0])
             return io_callback(lambda told: PyTreeDict(getattr(self.simulators, method)(told)), shapes, told)
 
         return joined_under_vmap(call)(told)
 
-    def _answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
+    def answer_shapes(self, method: str, num_rows: int) -> PyTreeDict:
+        """Shapes and dtypes of what the simulators answer to a method of ``Simulators``."""
         blank = self._row.blank_answer()
         answer = blank if method == "step" else PyTreeDict()
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
         answer["saved"] = None if self._saved is None else jnp.zeros(self._saved.shape[1:], jnp.uint8)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype), answer)
-
-
-__all__ = ["HostBackedEnv", "HostEnvError"]

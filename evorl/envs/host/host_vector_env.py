@@ -10,7 +10,7 @@ import numpy as np
 from evorl.envs.space import Space
 
 
-class HostEnvError(RuntimeError):
+class HostEnvError(OSError):
     """A simulator on the host failed, or answered what it may not answer; the message says which one, and when."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of numpy arrays with leading axis B
+failures: deque[HostEnvError] = deque(maxlen=1)  # the last one of this process, until somebody tells it
 
 
 class Simulators:
@@ -37,7 +39,6 @@ class Simulators:
         self._num_steps: dict[int, int] = {}
         self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.usual.obs_space.spec)
         self._obs_shapes = jax.tree.map(lambda spec: spec.shape, self.usual.obs_space.spec)
-        self.failure: HostEnvError | None = None
 
     def _checked_maker(self, num_rows: int) -> HostVectorEnv:
         simulators = self._make(num_rows)
@@ -77,11 +78,11 @@ class Simulators:
         self._live, self._tokens = {}, {}
 
     def _noting_failures(self, fn: Callable[[Any], dict], told: Any) -> dict[str, Arrays]:
-        # Out of a compiled program an exception comes back as text of another one: see ``host_errors_in_words``.
+        # Out of a compiled program an exception comes back as text of another one: see ``evorl.execution.host_errors``.
         try:
             return fn(jax.tree.map(np.asarray, told))
         except HostEnvError as error:
-            self.failure = error
+            failures.append(error)
             raise
 
     def _reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
@@ -196,7 +197,7 @@ class Simulators:
             if bad.any():
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
             if bad.any():
-                raise HostEnvError(f"environment {int(bad.argmax())} gave a {name} that is not finite at step {step}.")
+                raise HostEnvError(f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}.")
         return array.astype(dtype, copy=False)
 
 

@@ -1,0 +1,108 @@
+"""``python -m benchmarks.actor_faults``: kill actors at random while they collect, and see what is left.
+
+Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. Told is how long it took until
+the training went on, whether any transition that the learner had was lost, and which processes outlive the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP)
+KINDS = ("process", "ray")
+MODES = ("sync", "async")
+
+
+def actor_processes(kind: str) -> list[int]:
+    """The processes of actors of this run, which are its descendants."""
+    marks = {"process": "spawn_main", "ray": "ray::_RayWorker"}
+    found = []
+    for pid in _descendants(os.getpid()):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if marks[kind] in line:
+            found.append(pid)
+    return found
+
+
+def _descendants(root: int) -> list[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found, frontier = [], [root]
+    while frontier:
+        frontier = [pid for pid, parent in parents.items() if parent in frontier]
+        found += frontier
+    return found
+
+
+def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Generator) -> dict[str, Any]:
+    """One training of which actors are killed. Returns what was seen."""
+    from evorl.workflows.assembly import workflow_from_config
+
+    config = {
+        "workflow": "evorl.algorithms.dqn.DQNWorkflow",
+        "env": {"library": "gymnasium", "name": "CartPole-v1"},
+        "num_envs": 4,
+        "rollout_length": 64,
+        "replay_capacity": 1_000_000,
+        "agent": {"network": {"torso": [16]}},
+        "actors": {"kind": kind, "count": 2, "mode": mode, "max_lag": 4},
+    }
+    workflow = workflow_from_config(config)
+    state = workflow.init(int(rng.integers(2**31)))
+    told: list[str] = []
+    _, state = workflow.iterate(state, 3, told.append)
+    stored, seconds = int(state.replay_state.size), []
+    before = set(_descendants(os.getpid()))
+    for number in range(num_kills):
+        actors = actor_processes(kind)
+        victim, what = int(rng.choice(actors)), SIGNALS[number % len(SIGNALS)]
+        time.sleep(float(rng.uniform(0.0, 0.02)))
+        os.kill(victim, what)
+        start, replaced = time.monotonic(), len(told)
+        while len(told) == replaced and time.monotonic() - start < 60:
+            _, state = workflow.iterate(state, 1, told.append)
+        seconds.append(time.monotonic() - start)
+        _, state = workflow.iterate(state, 2, told.append)
+        now = int(state.replay_state.size)
+        if now < stored:
+            raise SystemExit(f"{stored - now} stored transitions were lost")
+        stored = now
+        print(f"{kind} {mode} {what.name}: replaced after {seconds[-1]:.1f} s", flush=True)
+    workflow.close()
+    time.sleep(1.0)
+    left = [pid for pid in (before | set(_descendants(os.getpid()))) if pid in actor_processes(kind)]
+    return {"replaced": len(told), "longest_seconds": max(seconds), "left": left}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.actor_faults", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="over all kinds and modes")
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(0)
+    cases = [(kind, mode) for kind in arguments.kinds for mode in MODES]
+    for kind, mode in cases:
+        seen = train_under_fire(kind, mode, -(-arguments.kills // len(cases)), rng)
+        print(f"{kind} {mode}: {seen}", flush=True)
+        if seen["left"]:
+            raise SystemExit(f"processes outlived the run: {seen['left']}")
+
+
+if __name__ == "__main__":
+    main()

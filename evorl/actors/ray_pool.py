@@ -1,0 +1,126 @@
+"""Actors on a Ray cluster, or on this machine under Ray. Ray itself is imported when it is used (extra ``ray``)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
+
+_BEAT_SECONDS = 2.0
+
+
+class RayPool(ActorPool):
+    """An actor of Ray for each of ours; joins the cluster that is there, or starts Ray on this machine.
+
+    Args:
+        config: of every actor's workflow.
+
+    Raises:
+        ImportError: Ray is not installed.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        try:
+            os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else it writes a token into the home folder
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            import ray
+        except ImportError as error:
+            raise ImportError("actors.kind=ray needs Ray: install the extra ray, or take kind=process.") from error
+        self._ray, self._config = ray, dict(config)
+        self._started_ray = not ray.is_initialized()
+        if self._started_ray:
+            ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+        self._class = ray.remote(num_cpus=0, max_concurrency=2)(_RayWorker)
+        self._actors: dict[int, Any] = {}
+        self._pending: dict[Any, int] = {}
+        self._beats: dict[int, tuple[Any, float]] = {}
+        self._seen_at: dict[int, float] = {}
+        self._causes: dict[int, str] = {}
+
+    def start(self, number: int) -> None:
+        """See ``ActorPool.start``."""
+        self._actors[number] = self._class.remote(self._config)
+        self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
+        self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
+        self._causes.pop(number, None)
+
+    def send(self, number: int, request: tuple[Any, ...]) -> None:
+        """See ``ActorPool.send``."""
+        self._pending[self._actors[number].collect.remote(*request)] = number
+
+    def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
+        """See ``ActorPool.answers``."""
+        if not self._pending:
+            time.sleep(timeout)
+            return []
+        ready, _ = self._ray.wait(list(self._pending), num_returns=1, timeout=timeout)
+        found = []
+        for reference in ready:
+            number = self._pending.pop(reference)
+            try:
+                kind, content = self._ray.get(reference)
+            except self._ray.exceptions.RayActorError:
+                self._causes[number] = "its process is gone"
+                continue
+            except self._ray.exceptions.RayTaskError as error:
+                kind, content = "failed", str(error.cause)
+            self._seen_at[number] = max(self._seen_at[number], time.monotonic())
+            found.append((number, kind, content))
+        return found
+
+    def why_dead(self, number: int) -> str | None:
+        """See ``ActorPool.why_dead``."""
+        if number in self._causes:
+            return self._causes[number]
+        beat, asked_at = self._beats[number]
+        now = time.monotonic()
+        if self._ray.wait([beat], timeout=0)[0]:
+            try:
+                self._ray.get(beat)
+            except self._ray.exceptions.RayError:
+                return "its process is gone"
+            self._seen_at[number] = now
+            if now - asked_at > _BEAT_SECONDS:
+                self._beats[number] = (self._actors[number].beat.remote(), now)
+        elif now - self._seen_at[number] > SILENT_SECONDS:
+            return f"gave no sign of life for {now - asked_at:.0f} s"
+        return None
+
+    def stop(self, number: int) -> None:
+        """See ``ActorPool.stop``."""
+        actor = self._actors.pop(number, None)
+        self._pending = {reference: owner for reference, owner in self._pending.items() if owner != number}
+        if actor is not None:
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """See ``ActorPool.close``."""
+        for number in list(self._actors):
+            self.stop(number)
+        if self._started_ray:
+            self._ray.shutdown()
+
+
+class _RayWorker:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config, self._worker = config, None
+
+    def beat(self) -> None:
+        """A sign of life."""
+
+    def collect(self, *request: Any) -> tuple[str, Any]:
+        from evorl.actors.process_pool import in_words, prepare_actor
+        from evorl.actors.worker import Worker
+
+        try:
+            if self._worker is None:
+                prepare_actor({})
+                self._worker = Worker(self._config)
+            return "done", self._worker.collect(*request)
+        except Exception as error:
+            return "failed", in_words(error)

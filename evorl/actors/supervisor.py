@@ -1,0 +1,98 @@
+"""Requests to actors, and what becomes of them when an actor dies: it is replaced, and its request is made again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from evorl.actors.pool import ActorPool
+from evorl.envs.host.host_vector_env import HostEnvError
+
+_POLL_SECONDS = 0.5
+MOST_DEATHS = 5  # of one actor in a row, without a rollout between them
+
+
+class Supervisor:
+    """Actors with at most one request each.
+
+    Args:
+        pool: where they run.
+        count: how many.
+        timeout: seconds that a rollout may take.
+        message: is told in a sentence what happens to actors.
+    """
+
+    def __init__(self, pool: ActorPool, count: int, timeout: float, message: Callable[[str], None]) -> None:
+        self._pool, self._timeout, self.message = pool, timeout, message
+        self._requests: dict[int, tuple[tuple[Any, ...], float]] = {}
+        self._done: dict[int, Any] = {}
+        self._deaths = dict.fromkeys(range(count), 0)
+        self._has_answered: set[int] = set()
+        for number in range(count):
+            pool.start(number)
+
+    def submit(self, number: int, request: tuple[Any, ...]) -> None:
+        """Ask an actor for a rollout, see ``Worker.collect``; it has no other request."""
+        self._requests[number] = (request, time.monotonic())
+        self._pool.send(number, request)
+
+    @property
+    def busy(self) -> Collection[int]:
+        """The actors whose requests have not been taken."""
+        return [*self._requests, *self._done]
+
+    def take(self, wanted: Collection[int]) -> tuple[int, Any]:
+        """The rollout of one of these actors, of whichever has it first; waits for it.
+
+        Raises:
+            HostEnvError: an actor failed by itself, or dies again and again.
+        """
+        while True:
+            for number in wanted:
+                if number in self._done:
+                    return number, self._done.pop(number)
+            for number, kind, content in self._pool.answers(_POLL_SECONDS):
+                if number not in self._requests:
+                    continue
+                if kind == "failed":
+                    raise HostEnvError(f"actor {number}: {content}")
+                self._deaths[number] = 0
+                self._has_answered.add(number)
+                del self._requests[number]
+                self._done[number] = content
+            self._replace_the_dead()
+
+    def poll(self) -> None:
+        """Receive what has come, without waiting for more."""
+        for number, kind, content in self._pool.answers(0.0):
+            if kind == "failed":
+                raise HostEnvError(f"actor {number}: {content}")
+            if number in self._requests:
+                del self._requests[number]
+                self._done[number] = content
+
+    def is_done(self, number: int) -> bool:
+        """Whether the rollout of an actor has come."""
+        return number in self._done
+
+    def _replace_the_dead(self) -> None:
+        for number, (request, asked_at) in list(self._requests.items()):
+            reason = self._pool.why_dead(number)
+            late = time.monotonic() - asked_at
+            if reason is None and number in self._has_answered and late > self._timeout:
+                reason = f"did not answer for {late:.0f} s (actors.timeout)"
+            if reason is None:
+                continue
+            self._deaths[number] += 1
+            if self._deaths[number] > MOST_DEATHS:
+                raise HostEnvError(f"actor {number} {reason}, {MOST_DEATHS + 1} times in a row without a rollout.")
+            self.message(f"Actor {number} {reason}: replaced; its running episodes are dropped, nothing else is lost.")
+            self._pool.stop(number)
+            self._pool.start(number)
+            self._has_answered.discard(number)
+            self.submit(number, request)
+
+    def close(self) -> None:
+        """End all actors."""
+        self._pool.close()

@@ -1,0 +1,124 @@
+"""What an actor does, wherever it runs: it has environments and a policy of its own, and collects rollouts on request.
+
+Between learner and actor go lists of numpy arrays: the leaves of trees that both of them know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.actors.host_loop import roll_on_host, steps_in_a_loop
+from evorl.config.names import load
+from evorl.envs.vector import SimulatedEnv
+from evorl.execution.host_errors import host_errors_in_words
+from evorl.rollout import rollout, with_recurrent_state
+from evorl.sample_batch import SampleBatch
+
+Leaves = list[np.ndarray]
+_BUILDER = "evorl.workflows.assembly:workflow_from_config"
+
+
+def leaves_of(tree: Any) -> Leaves:
+    """The leaves of a tree on the host, keys as their numbers."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.tree.map(_as_numbers, tree))]
+
+
+def tree_of(leaves: Sequence[np.ndarray], like: Any) -> Any:
+    """The tree with these leaves and the structure of ``like``, of which the shapes do not matter."""
+    structure = jax.tree.structure(like)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(like)]
+    return jax.tree.unflatten(structure, [_as_leaf(x, dtype) for x, dtype in zip(leaves, dtypes, strict=True)])
+
+
+def _as_numbers(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def _as_leaf(leaf: np.ndarray, dtype: Any) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(leaf)) if jnp.issubdtype(dtype, jax.dtypes.prng_key) else leaf
+
+
+def acting_template(workflow: Any) -> tuple[Any, Any, Any]:
+    """Shapes of what goes to an actor and comes back: ``acting``, the environments' state, and a trajectory."""
+    state = jax.eval_shape(workflow.setup, jax.random.key(0))
+    acting, state = jax.eval_shape(workflow.acting, state)
+    trajectory, env_state = jax.eval_shape(roll, workflow, acting, state.env_state)
+    return acting, env_state, trajectory
+
+
+def roll(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
+    """A rollout of a workflow's environments as one program: what is learned from, and their state after it."""
+    trajectory, env_state = rollout(
+        workflow.env.step,
+        workflow.action_fn(acting),
+        env_state,
+        acting.agent_state,
+        acting.key,
+        workflow.rollout_length,
+        env_extra_fields=workflow.env_fields,
+        env_chunk=workflow.env_chunk,
+    )
+    return workflow.collected(trajectory), env_state
+
+
+_roll = jax.jit(roll)
+
+
+class Worker:
+    """Environments, and how to act in them.
+
+    Args:
+        config: of a workflow with the environments of this actor alone.
+
+    Raises:
+        ValueError: the config does not fit together.
+        HostEnvError: the simulators could not be made.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.workflow = load(_BUILDER)(config)
+        self._acting, self._env_state, _ = acting_template(self.workflow)
+        self._own: Any = None  # the state of the environments, where the learner does not keep it
+        self._in_a_loop = steps_in_a_loop(self.workflow)
+
+    def collect(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
+        """A rollout.
+
+        Args:
+            acting: leaves of how to act.
+            env_state: of the environments' state; ``None`` goes on from this actor's last rollout.
+            start_key: the numbers of the key of the first episodes, where there was none.
+
+        Returns:
+            The leaves of the trajectory, and of the environments' state if it was given, else none.
+        """
+        how = tree_of(acting, self._acting)
+        with host_errors_in_words():
+            if env_state is not None:
+                state = self._live(tree_of(env_state, self._env_state))
+            elif self._own is not None:
+                state = self._own
+            else:
+                state = self.workflow.env.reset(jax.random.wrap_key_data(jnp.asarray(start_key)))
+                state = with_recurrent_state(state, how.agent_state)
+            run = roll_on_host if self._in_a_loop else _roll
+            trajectory, state = jax.block_until_ready(run(self.workflow, how, state))
+        if env_state is not None:
+            return leaves_of(trajectory), leaves_of(state)
+        self._own = state
+        return leaves_of(trajectory), []
+
+    def _live(self, env_state: Any) -> Any:
+        env = self.workflow.env
+        if isinstance(env, SimulatedEnv) and not env.is_live(env_state):
+            return env.next_episodes(env_state)
+        return env_state
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.workflow.close()

@@ -1,0 +1,74 @@
+"""JAX environments as Gymnasium environments: for agents of other libraries, and to compare the two worlds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from evorl.envs.env import Env
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+def as_gymnasium(env: Env) -> gymnasium.Env:
+    """A single JAX environment as a Gymnasium environment.
+
+    ``reset(seed=s)`` starts the episode that ``env.reset`` starts with the key whose two words are those of the 64-bit
+    number s. Without a seed the next episode follows from the last one's.
+
+    Args:
+        env: a single environment, with wrappers or without.
+
+    Raises:
+        TypeError: ``env`` is a vector environment.
+    """
+    if hasattr(env, "num_envs"):
+        raise TypeError(f"as_gymnasium takes a single environment, got {type(env).__name__}: give its env.")
+    import gymnasium
+
+    class GymnasiumFromEnv(gymnasium.Env):
+        """A JAX environment, stepped by compiled functions."""
+
+        def __init__(self) -> None:
+            self.observation_space = gymnasium_space(env.obs_space)
+            self.action_space = gymnasium_space(env.action_space)
+            self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
+            self._state: Any = None
+
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+            """Start an episode; ``options`` has nothing."""
+            super().reset(seed=seed)
+            words = self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
+            self._state = self._reset(jax.random.wrap_key_data(np.asarray(words, np.uint32)))
+            return jax.tree.map(np.asarray, self._state.obs), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+            """One step."""
+            if self._state is None:
+                raise gymnasium.error.ResetNeeded("call reset before step.")
+            dtypes = jax.tree.map(lambda spec: spec.dtype, env.action_space.spec)
+            self._state = state = self._step(self._state, jax.tree.map(np.asarray, action, dtypes))
+            termination, truncation = bool(state.info.termination), bool(state.info.truncation)
+            metrics = {name: float(value) for name, value in state.info.metrics.items() if np.ndim(value) == 0}
+            return jax.tree.map(np.asarray, state.obs), float(state.reward), termination, truncation, metrics
+
+    return GymnasiumFromEnv()
+
+
+def gymnasium_space(space: Space) -> Any:
+    """One of our spaces as Gymnasium's."""
+    from gymnasium import spaces
+
+    if isinstance(space, DictSpace):
+        return spaces.Dict({name: gymnasium_space(member) for name, member in space.spaces.items()})
+    if isinstance(space, TupleSpace):
+        return spaces.Tuple([gymnasium_space(member) for member in space.spaces])
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n)
+    if isinstance(space, Box):
+        return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
+    raise ValueError(f"Gymnasium has no space like {space}.")

@@ -1,0 +1,277 @@
+"""Gym-style tasks on MuJoCo's C engine, many rows at once and without Gymnasium's classes: ``env=host/hopper``.
+
+The rows are one array of states. Each thread has one simulation, through which it steps its rows one after another:
+that stays in the processor's cache, and is as fast as MuJoCo's own ``rollout``, which gives back neither the solver's
+warm start nor the forces and inertias that some tasks observe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import os
+import typing
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names, checked_value, positive
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
+from evorl.envs.mujoco_task import (
+    InvertedDoublePendulum,
+    InvertedPendulum,
+    Physics,
+    Pusher,
+    Range,
+    Reacher,
+    Task,
+    Terms,
+)
+from evorl.envs.space import Box
+
+TASKS: dict[str, type[Task]] = {
+    "ant": Ant,
+    "halfcheetah": HalfCheetah,
+    "hopper": Hopper,
+    "humanoid": Humanoid,
+    "humanoidstandup": HumanoidStandup,
+    "inverted_double_pendulum": InvertedDoublePendulum,
+    "inverted_pendulum": InvertedPendulum,
+    "pusher": Pusher,
+    "reacher": Reacher,
+    "swimmer": Swimmer,
+    "walker2d": Walker2d,
+}
+ENV_NAMES = tuple(TASKS)
+_ROWS_PER_THREAD = 4  # with fewer, handing them over costs what a second thread gains
+_IMAGE_SIZE = 480
+
+
+class MujocoVectorEnv(HostVectorEnv):
+    """B rows of a task. Computed in float64, given out in float32; ``info`` has the terms of the reward and the place.
+
+    An episode from a seed starts as that of Gymnasium's environment from the same seed, and goes on alike to the last
+    bit of float64. What is computed does not depend on the number of threads.
+
+    Args:
+        task: what the bodies are to do.
+        num_envs: B.
+        max_episode_steps: steps after which an episode is truncated.
+        num_threads: ``None`` for one per processor, as far as there are rows for them.
+
+    Raises:
+        ValueError: a number that is not positive.
+        ImportError: Gymnasium, with which the models come, is not installed.
+    """
+
+    def __init__(self, task: Task, num_envs: int, max_episode_steps: int, num_threads: int | None = None) -> None:
+        import mujoco as engine
+
+        mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
+        self._mujoco, self._task = mujoco, task
+        self.num_envs = positive(num_envs, "num_envs")
+        self.max_episode_steps = self._limit = positive(max_episode_steps, "max_episode_steps")
+        self._model = model = mujoco.MjModel.from_xml_path(str(_model_path(task.model_file)))
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else what is unstable starts anew unnoticed
+        self._dt = model.opt.timestep * task.frame_skip
+        parts = mujoco.mjtState
+        self._parts = int(parts.mjSTATE_FULLPHYSICS) | int(parts.mjSTATE_WARMSTART)
+        num_threads = self._num_threads(num_threads)
+        self._data = [mujoco.MjData(model) for _ in range(num_threads)]
+        self._blocks = [block.tolist() for block in np.array_split(np.arange(self.num_envs), num_threads)]
+        self._pool = ThreadPoolExecutor(num_threads, "mujoco") if num_threads > 1 else None
+        self._states = np.zeros((self.num_envs, mujoco.mj_stateSize(model, self._parts)))  # time, qpos, qvel, ...
+        self._derived = {name: np.zeros((self.num_envs, *getattr(self._data[0], name).shape)) for name in task.derived}
+        self._position = task.position(self._physics()).copy()
+        self._elapsed = np.zeros(self.num_envs, np.int64)
+        self._renderer: Any = None
+        low, high = model.actuator_ctrlrange.T
+        self.action_space = Box(low, high)
+        self.obs_space = Box(-math.inf, math.inf, (task.observe(self._physics()).shape[1],))
+        rewards, measures = self._outcome(np.zeros((self.num_envs, model.nu)), self._position)
+        self.info_spec = dict.fromkeys([*rewards, *measures], ((), np.float32))
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """See ``HostVectorEnv.reset``."""
+        return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """See ``HostVectorEnv.partial_reset``."""
+        data, model = self._data[0], self._model
+        for row in np.flatnonzero(mask).tolist():
+            self._mujoco.mj_resetData(model, data)
+            start = self._task.start(np.random.default_rng(int(seeds[row])), data.qpos.copy(), data.qvel.copy())
+            data.qpos[:], data.qvel[:] = start
+            self._mujoco.mj_forward(model, data)
+            self._keep(row, data)
+        physics = self._physics()
+        self._position = np.where(mask[:, None], self._task.position(physics), self._position)
+        self._elapsed[mask] = 0
+        return self._task.observe(physics).astype(np.float32)
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """See ``HostVectorEnv.step``.
+
+        Raises:
+            HostEnvError: the simulation of a row has become unstable.
+            ValueError: actions of another shape.
+        """
+        actions = np.asarray(actions, np.float64)
+        if actions.shape != (self.num_envs, self._model.nu):
+            raise ValueError(f"step takes actions [{self.num_envs}, {self._model.nu}], got {list(actions.shape)}.")
+        self._advance(actions)
+        self._elapsed += 1
+        self._check_finite()
+        before, physics = self._position, self._physics()
+        self._position = self._task.position(physics).copy()
+        rewards, measures = self._outcome(actions, before)
+        info = {name: value.astype(np.float32) for name, value in (rewards | measures).items()}
+        observed, reward = self._task.observe(physics), np.sum(list(rewards.values()), axis=0)
+        truncation = self._elapsed >= self._limit
+        return observed.astype(np.float32), reward.astype(np.float32), self._task.ends(physics), truncation, info
+
+    def get_state(self) -> np.ndarray:
+        """See ``HostVectorEnv.get_state``: exact, so that the same actions give the same bits."""
+        parts = [self._states, self._position, self._elapsed[:, None].astype(np.float64)]
+        return np.concatenate(parts, axis=1).view(np.uint8)
+
+    def set_state(self, state: np.ndarray) -> None:
+        """See ``HostVectorEnv.set_state``. Raises ``ValueError`` for the state of another task or number of rows."""
+        expected = (self.num_envs, self.get_state().shape[1])
+        if state.shape != expected or state.dtype != np.uint8:
+            raise ValueError(
+                f"set_state takes what get_state gave for {self.num_envs} rows of {type(self._task).__name__}, uint8 "
+                f"{list(expected)}; got {state.dtype} {list(state.shape)}."
+            )
+        values = np.ascontiguousarray(state).view(np.float64)
+        ends = np.cumsum([self._states.shape[1], self._position.shape[1]])
+        self._states[:], position, elapsed = np.split(values, ends, axis=1)
+        self._position, self._elapsed = position.copy(), elapsed[:, 0].astype(np.int64)
+
+    def render(self) -> np.ndarray:
+        """See ``HostVectorEnv.render``. Raises ``HostEnvError`` where nothing can draw."""
+        data, model = self._data[0], self._model
+        try:
+            if self._renderer is None:
+                self._renderer = self._mujoco.Renderer(model, _IMAGE_SIZE, _IMAGE_SIZE)
+            self._mujoco.mj_setState(model, data, self._states[0], self._parts)
+            self._mujoco.mj_forward(model, data)
+            self._renderer.update_scene(data, self._camera())
+            return self._renderer.render()
+        except Exception as error:  # of several graphics libraries, each with errors of its own
+            raise HostEnvError(
+                f"MuJoCo cannot draw {type(self._task).__name__} here ({type(error).__name__}: {error}). Without a "
+                "screen set MUJOCO_GL=egl or MUJOCO_GL=osmesa, and install that library."
+            ) from error
+
+    def close(self) -> None:
+        """See ``HostVectorEnv.close``."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        if self._renderer is not None:
+            self._renderer.close()
+
+    def _num_threads(self, wanted: int | None) -> int:
+        if wanted is not None:
+            return min(positive(wanted, "num_threads"), self.num_envs)
+        return max(1, min(len(os.sched_getaffinity(0)), self.num_envs // _ROWS_PER_THREAD))
+
+    def _advance(self, actions: np.ndarray) -> None:
+        if self._pool is None:
+            self._advance_rows(self._blocks[0], self._data[0], actions)
+            return
+        for _ in self._pool.map(self._advance_rows, self._blocks, self._data, [actions] * len(self._blocks)):
+            pass  # raises here what a thread has raised
+
+    def _advance_rows(self, rows: list[int], data: Any, actions: np.ndarray) -> None:
+        """All substeps of ``rows``, one row after another; MuJoCo lets other threads run meanwhile."""
+        mujoco, model, frame_skip = self._mujoco, self._model, self._task.frame_skip
+        asks_for_contact_forces = "cfrc_ext" in self._derived
+        for row in rows:
+            mujoco.mj_setState(model, data, self._states[row], self._parts)
+            data.ctrl[:] = actions[row]
+            mujoco.mj_step(model, data, frame_skip)
+            if asks_for_contact_forces:
+                mujoco.mj_rnePostConstraint(model, data)
+            self._keep(row, data)
+
+    def _keep(self, row: int, data: Any) -> None:
+        self._mujoco.mj_getState(self._model, data, self._states[row], self._parts)
+        for name, values in self._derived.items():
+            values[row] = getattr(data, name)
+
+    def _physics(self) -> Physics:
+        nq, nv = self._model.nq, self._model.nv
+        qpos, qvel = self._states[:, 1 : 1 + nq], self._states[:, 1 + nq : 1 + nq + nv]
+        return Physics(self._model, qpos, qvel, self._derived)
+
+    def _outcome(self, actions: np.ndarray, before: np.ndarray) -> tuple[Terms, Terms]:
+        """The terms of the reward and the measures of a step that began at the positions ``before``."""
+        physics, velocity = self._physics(), (self._position - before) / self._dt
+        return self._task.reward_terms(physics, velocity, actions), self._task.measures(physics, velocity)
+
+    def _check_finite(self) -> None:
+        rows = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))
+        if rows.size:
+            raise HostEnvError(
+                f"The simulation of {type(self._task).__name__} in environment {rows[0]} became unstable at step "
+                f"{self._elapsed[rows[0]]} of its episode: not every position and velocity is finite."
+            )
+
+    def _camera(self) -> Any:
+        """One that follows the first body."""
+        camera = self._mujoco.MjvCamera()
+        camera.type = self._mujoco.mjtCamera.mjCAMERA_TRACKING
+        camera.trackbodyid, camera.distance, camera.elevation = 1, 4.0, -20.0
+        return camera
+
+
+def make_mujoco_simulators(
+    name: str, num_envs: int, *, max_episode_steps: int | None = None, num_threads: int | None = None, **options: Any
+) -> MujocoVectorEnv:
+    """B rows of a task of ``ENV_NAMES``.
+
+    Args:
+        name: of the task.
+        num_envs: B.
+        max_episode_steps: another time limit than the usual one.
+        num_threads: ``None`` for one per processor, as far as there are rows for them.
+        **options: the fields of the task's class: numbers, by the names that Gymnasium has for them.
+
+    Raises:
+        ValueError: an unknown task or option, or a value of another type.
+        ImportError: MuJoCo or Gymnasium, with which the models come, is not installed.
+    """
+    if name not in TASKS:
+        raise ValueError(no_such("task on MuJoCo", name, TASKS))
+    task_class = TASKS[name]
+    annotations = typing.get_type_hints(task_class)
+    fields = [field.name for field in dataclasses.fields(task_class)]
+    check_names(options, fields, f"option of host/{name}")
+    task = task_class(**{x: _checked(value, annotations[x], x) for x, value in options.items()})
+    limit = task.max_episode_steps if max_episode_steps is None else max_episode_steps
+    return MujocoVectorEnv(task, num_envs, limit, num_threads)
+
+
+def _checked(value: Any, annotation: Any, name: str) -> Any:
+    if annotation != Range:
+        return checked_value(value, annotation, name)
+    if not isinstance(value, list | tuple) or len(value) != 2 or not value[0] < value[1]:
+        raise ValueError(f"{name} must be two numbers, the lower one first, got {value!r}.")
+    return float(value[0]), float(value[1])
+
+
+def _model_path(file_name: str) -> Path:
+    """Where Gymnasium keeps a model. Gymnasium itself is not imported."""
+    spec = importlib.util.find_spec("gymnasium")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("The models of MuJoCo's tasks come with Gymnasium: pip install gymnasium")
+    path = Path(spec.submodule_search_locations[0], "envs", "mujoco", "assets", file_name)
+    if not path.exists():
+        raise ImportError(f"This Gymnasium has no model {file_name}: tasks are those of version 1.1 or newer.")
+    return path

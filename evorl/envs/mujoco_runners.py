@@ -1,0 +1,256 @@
+"""Tasks of bodies that walk, hop, crawl or stand up: see ``evorl.envs.mujoco_task`` for what a task is."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from evorl.envs.mujoco_task import Physics, Range, Task, Terms
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runner(Task):
+    """Paid for its velocity forward, charged for its actions; the coordinates of its place are not observed.
+
+    Attributes:
+        place_size: how many these coordinates are, the first of ``qpos``.
+        velocity_limit: observed velocities are clipped to that.
+    """
+
+    place_size: ClassVar[int] = 1
+    velocity_limit: ClassVar[float] = math.inf
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float
+    exclude_current_positions_from_observation: bool = True
+
+    def position(self, physics: Physics) -> np.ndarray:
+        """See ``Task.position``."""
+        return physics.qpos[:, : self.place_size]
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        hidden = self.place_size if self.exclude_current_positions_from_observation else 0
+        velocities = np.clip(physics.qvel, -self.velocity_limit, self.velocity_limit)
+        return np.concatenate([physics.qpos[:, hidden:], velocities], axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del physics
+        return {
+            "reward_forward": self.forward_reward_weight * velocity[:, 0],
+            "reward_ctrl": -self.ctrl_cost_weight * np.sum(np.square(actions), axis=1),
+        }
+
+    def measures(self, physics: Physics, velocity: np.ndarray) -> Terms:
+        """See ``Task.measures``."""
+        axes = range(self.place_size)
+        places = {f"{'xy'[i]}_position": physics.qpos[:, i] for i in axes}
+        return places | {f"{'xy'[i]}_velocity": velocity[:, i] for i in axes}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HalfCheetah(Runner):
+    """A flat two-legged animal that cannot fall."""
+
+    model_file = "half_cheetah.xml"
+    normal_velocities = True
+    frame_skip: int = 5
+    reset_noise_scale: float = 0.1
+    ctrl_cost_weight: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Swimmer(Runner):
+    """Three links in a viscous fluid."""
+
+    model_file = "swimmer.xml"
+    place_size = 2
+    frame_skip: int = 4
+    reset_noise_scale: float = 0.1
+    ctrl_cost_weight: float = 1e-4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Walker(Runner):
+    """A runner that must not fall: paid for each step in health, and the episode ends without."""
+
+    healthy_reward: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: Range
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        survive = self.healthy_reward * self.healthy(physics)
+        return super().reward_terms(physics, velocity, actions) | {"reward_survive": survive}
+
+    def ends(self, physics: Physics) -> np.ndarray:
+        """See ``Task.ends``."""
+        return super().ends(physics) & self.terminate_when_unhealthy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Walker2d(Walker):
+    """A flat body on two legs."""
+
+    model_file = "walker2d_v5.xml"
+    velocity_limit = 10.0
+    frame_skip: int = 4
+    reset_noise_scale: float = 5e-3
+    ctrl_cost_weight: float = 1e-3
+    healthy_z_range: Range = (0.8, 2.0)
+    healthy_angle_range: Range = (-1.0, 1.0)
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
+        return _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hopper(Walker):
+    """A flat body on one leg."""
+
+    model_file = "hopper.xml"
+    velocity_limit = 10.0
+    frame_skip: int = 4
+    reset_noise_scale: float = 5e-3
+    ctrl_cost_weight: float = 1e-3
+    healthy_state_range: Range = (-100.0, 100.0)
+    healthy_z_range: Range = (0.7, math.inf)
+    healthy_angle_range: Range = (-0.2, 0.2)
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
+        state = np.concatenate([physics.qpos[:, 2:], physics.qvel], axis=1)
+        upright = _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
+        return upright & np.all(_between(state, self.healthy_state_range), axis=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ant(Walker):
+    """A body on four legs, charged for the forces of its contacts too."""
+
+    model_file = "ant.xml"
+    place_size = 2
+    derived = ("xpos", "cfrc_ext")
+    normal_velocities = True
+    frame_skip: int = 5
+    reset_noise_scale: float = 0.1
+    ctrl_cost_weight: float = 0.5
+    contact_cost_weight: float = 5e-4
+    contact_force_range: Range = (-1.0, 1.0)
+    healthy_z_range: Range = (0.2, 1.0)
+    include_cfrc_ext_in_observation: bool = True
+
+    def position(self, physics: Physics) -> np.ndarray:
+        """See ``Task.position``."""
+        return physics.place_of("torso")[:, :2]
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        observed = super().observe(physics)
+        if not self.include_cfrc_ext_in_observation:
+            return observed
+        return np.concatenate([observed, _flat(self._contact_forces(physics)[:, 1:])], axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        cost = self.contact_cost_weight * np.sum(np.square(self._contact_forces(physics)), axis=(1, 2))
+        return super().reward_terms(physics, velocity, actions) | {"reward_contact": -cost}
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        height, (low, high) = physics.qpos[:, 2], self.healthy_z_range
+        is_finite = np.all(np.isfinite(np.concatenate([physics.qpos, physics.qvel], axis=1)), axis=1)
+        return is_finite & (low <= height) & (height <= high)
+
+    def _contact_forces(self, physics: Physics) -> np.ndarray:
+        return np.clip(physics.derived["cfrc_ext"], *self.contact_force_range)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HumanoidBody(Task):
+    """What is observed of a humanoid: inertias, velocities and forces of all its parts."""
+
+    derived = ("xipos", "cinert", "cvel", "qfrc_actuator", "cfrc_ext")
+    frame_skip: int = 5
+    reset_noise_scale: float = 1e-2
+    ctrl_cost_weight: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+    include_cinert_in_observation: bool = True
+    include_cvel_in_observation: bool = True
+    include_qfrc_actuator_in_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        parts = [physics.qpos[:, 2 * self.exclude_current_positions_from_observation :], physics.qvel]
+        for name in self.derived[1:]:
+            if getattr(self, f"include_{name}_in_observation"):
+                first = 6 if name == "qfrc_actuator" else 1  # the root is driven by nothing, the world does not move
+                parts.append(_flat(physics.derived[name][:, first:]))
+        return np.concatenate(parts, axis=1)
+
+    def _impact_cost(self, physics: Physics, weight: float, limits: Range) -> np.ndarray:
+        return np.clip(weight * np.sum(np.square(physics.derived["cfrc_ext"]), axis=(1, 2)), *limits)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Humanoid(HumanoidBody, Walker):
+    """A body with two legs and two arms; its velocity is that of its centre of mass."""
+
+    model_file = "humanoid.xml"
+    place_size = 2
+    forward_reward_weight: float = 1.25
+    contact_cost_weight: float = 5e-7
+    contact_cost_range: Range = (-math.inf, 10.0)
+    healthy_reward: float = 5.0
+    healthy_z_range: Range = (1.0, 2.0)
+
+    def position(self, physics: Physics) -> np.ndarray:
+        """See ``Task.position``."""
+        masses = physics.model.body_mass
+        return (np.einsum("m,bmi->bi", masses, physics.derived["xipos"]) / masses.sum())[:, :2]
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        cost = self._impact_cost(physics, self.contact_cost_weight, self.contact_cost_range)
+        return super().reward_terms(physics, velocity, actions) | {"reward_contact": -cost}
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        return _between(physics.qpos[:, 2], self.healthy_z_range)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HumanoidStandup(HumanoidBody):
+    """A humanoid that lies on the ground, paid for the height of its torso. Gymnasium adds 1 to each reward."""
+
+    model_file = "humanoidstandup.xml"
+    uph_cost_weight: float = 1.0
+    impact_cost_weight: float = 5e-7
+    impact_cost_range: Range = (-math.inf, 10.0)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del velocity
+        height = physics.qpos[:, 2]
+        return {
+            "reward_linup": self.uph_cost_weight * height / physics.model.opt.timestep,
+            "reward_quadctrl": -self.ctrl_cost_weight * np.sum(np.square(actions), axis=1),
+            "reward_impact": -self._impact_cost(physics, self.impact_cost_weight, self.impact_cost_range),
+            "reward_survive": np.ones_like(height),
+        }
+
+
+def _between(x: np.ndarray, limits: Range) -> np.ndarray:
+    return (limits[0] < x) & (x < limits[1])
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), -1)

@@ -1,0 +1,232 @@
+"""Gym-style tasks on MuJoCo models: starts, observations, rewards and ends as Gymnasium defines them in version 5.
+
+A task is numbers and formulas over B rows at once; the simulation is elsewhere (``evorl.envs.mujoco``). Fields are its
+options, by Gymnasium's names. Definitions: https://gymnasium.farama.org/environments/mujoco/.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+Terms = dict[str, np.ndarray]
+Range = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Physics:
+    """B simulated bodies after a step, or where their episodes start; float64.
+
+    Attributes:
+        model: the MuJoCo model.
+        qpos: ``[B, nq]``.
+        qvel: ``[B, nv]``.
+        derived: the fields of ``MjData`` that the task names in ``derived``, ``[B, ...]``. After a step they are what
+            the engine last computed, in the last of its substeps: a substep older than ``qpos``.
+    """
+
+    model: Any
+    qpos: np.ndarray
+    qvel: np.ndarray
+    derived: Mapping[str, np.ndarray]
+
+    def place_of(self, body: str) -> np.ndarray:
+        """Where a body is, ``[B, 3]``; a task that asks names ``xpos`` in ``derived``."""
+        return self.derived["xpos"][:, self.model.body(body).id]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(abc.ABC):
+    """What a body is to do.
+
+    Attributes:
+        model_file: the model, one of those that come with Gymnasium.
+        max_episode_steps: its usual time limit.
+        derived: the fields of ``MjData`` that it reads beside ``qpos`` and ``qvel``.
+        normal_velocities: velocities at the start are normally distributed, else uniformly.
+        frame_skip: substeps of a step.
+        reset_noise_scale: of what is random at the start.
+    """
+
+    model_file: ClassVar[str]
+    max_episode_steps: ClassVar[int] = 1000
+    derived: ClassVar[tuple[str, ...]] = ()
+    normal_velocities: ClassVar[bool] = False
+
+    frame_skip: int
+    reset_noise_scale: float
+
+    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode, around those of the model."""
+        scale = self.reset_noise_scale
+        qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
+        if self.normal_velocities:
+            return qpos, qvel + scale * rng.standard_normal(qvel.shape)
+        return qpos, qvel + rng.uniform(-scale, scale, qvel.shape)
+
+    def position(self, physics: Physics) -> np.ndarray:
+        """The position whose velocity is rewarded, ``[B, k]``."""
+        return physics.qpos[:, :0]
+
+    @abc.abstractmethod
+    def observe(self, physics: Physics) -> np.ndarray:
+        """Observations ``[B, D]``."""
+
+    @abc.abstractmethod
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """What the reward is the sum of, by Gymnasium's names, each ``[B]``; ``velocity`` is that of ``position``."""
+
+    def measures(self, physics: Physics, velocity: np.ndarray) -> Terms:
+        """What else is told of a step, each ``[B]``."""
+        del physics, velocity
+        return {}
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """Whether the task can go on, bool ``[B]``."""
+        return np.ones(len(physics.qpos), np.bool_)
+
+    def ends(self, physics: Physics) -> np.ndarray:
+        """Whether the episode is terminated, bool ``[B]``."""
+        return ~self.healthy(physics)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InvertedPendulum(Task):
+    """A pole on a cart, upright to 0.2 rad."""
+
+    model_file = "inverted_pendulum.xml"
+    frame_skip: int = 2
+    reset_noise_scale: float = 0.01
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        return np.concatenate([physics.qpos, physics.qvel], axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del velocity, actions
+        return {"reward_survive": self.healthy(physics).astype(np.float64)}
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        return np.all(np.isfinite(self.observe(physics)), axis=1) & (np.abs(physics.qpos[:, 1]) <= 0.2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InvertedDoublePendulum(Task):
+    """A pole on a pole on a cart, whose tip is to stay above 1."""
+
+    model_file = "inverted_double_pendulum.xml"
+    derived = ("site_xpos", "qfrc_constraint")
+    normal_velocities = True
+    frame_skip: int = 5
+    reset_noise_scale: float = 0.1
+    healthy_reward: float = 10.0
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        cart, angles = physics.qpos[:, :1], physics.qpos[:, 1:]
+        velocities, force = np.clip(physics.qvel, -10, 10), np.clip(physics.derived["qfrc_constraint"][:, :1], -10, 10)
+        return np.concatenate([cart, np.sin(angles), np.cos(angles), velocities, force], axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del velocity, actions
+        tip, lower, upper = physics.derived["site_xpos"][:, 0], physics.qvel[:, 1], physics.qvel[:, 2]
+        return {
+            "reward_survive": self.healthy_reward * self.healthy(physics),
+            "distance_penalty": -(0.01 * tip[:, 0] ** 2 + (tip[:, 2] - 2) ** 2),
+            "velocity_penalty": -(1e-3 * lower**2 + 5e-3 * upper**2),
+        }
+
+    def healthy(self, physics: Physics) -> np.ndarray:
+        """See ``Task.healthy``."""
+        return physics.derived["site_xpos"][:, 0, 2] > 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reacher(Task):
+    """An arm of two links whose fingertip is to meet a target. ``reset_noise_scale`` is that of the links."""
+
+    model_file = "reacher.xml"
+    max_episode_steps = 50
+    derived = ("xpos",)
+    frame_skip: int = 2
+    reset_noise_scale: float = 0.1
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 1.0
+
+    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Task.start``; the target, the last two of ``qpos``, is uniform in a disc and stands still."""
+        qpos = rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qpos.shape) + qpos
+        qpos[-2:] = _first_that(lambda target: np.linalg.norm(target) < 0.2, lambda: rng.uniform(-0.2, 0.2, 2))
+        qvel = qvel + rng.uniform(-0.005, 0.005, qvel.shape)
+        qvel[-2:] = 0
+        return qpos, qvel
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        angles, away = physics.qpos[:, :2], self._away(physics)[:, :2]
+        parts = [np.cos(angles), np.sin(angles), physics.qpos[:, 2:], physics.qvel[:, :2], away]
+        return np.concatenate(parts, axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del velocity
+        return {
+            "reward_dist": -self.reward_dist_weight * np.linalg.norm(self._away(physics), axis=1),
+            "reward_ctrl": -self.reward_control_weight * np.sum(np.square(actions), axis=1),
+        }
+
+    def _away(self, physics: Physics) -> np.ndarray:
+        return physics.place_of("fingertip") - physics.place_of("target")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pusher(Task):
+    """An arm that is to push an object to a goal. ``reset_noise_scale`` is that of the arm's velocities."""
+
+    model_file = "pusher_v5.xml"
+    max_episode_steps = 100
+    derived = ("xpos",)
+    frame_skip: int = 5
+    reset_noise_scale: float = 0.005
+    reward_near_weight: float = 0.5
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 0.1
+
+    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Task.start``; the object, the last four of ``qpos`` but two, lies apart from the goal and still."""
+        low, high = np.array([-0.3, -0.2]), np.array([0.0, 0.2])
+        qpos = qpos.copy()
+        qpos[-4:-2] = _first_that(lambda place: np.linalg.norm(place) > 0.17, lambda: rng.uniform(low, high))
+        qpos[-2:] = 0
+        qvel = qvel + rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qvel.shape)
+        qvel[-4:] = 0
+        return qpos, qvel
+
+    def observe(self, physics: Physics) -> np.ndarray:
+        """See ``Task.observe``."""
+        places = [physics.place_of(body) for body in ("tips_arm", "object", "goal")]
+        return np.concatenate([physics.qpos[:, :7], physics.qvel[:, :7], *places], axis=1)
+
+    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+        """See ``Task.reward_terms``."""
+        del velocity
+        tip, thing, goal = (physics.place_of(body) for body in ("tips_arm", "object", "goal"))
+        return {
+            "reward_dist": -self.reward_dist_weight * np.linalg.norm(thing - goal, axis=1),
+            "reward_ctrl": -self.reward_control_weight * np.sum(np.square(actions), axis=1),
+            "reward_near": -self.reward_near_weight * np.linalg.norm(thing - tip, axis=1),
+        }
+
+
+def _first_that(accepts: Callable[[np.ndarray], Any], draw: Callable[[], np.ndarray]) -> np.ndarray:
+    drawn = draw()
+    while not accepts(drawn):
+        drawn = draw()
+    return drawn
