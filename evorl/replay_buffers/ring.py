@@ -89,6 +89,23 @@ def rows_to_write(state: ReplayState, num_new: int, mask: jax.Array | None = Non
     return jnp.where(is_stored, (state.cursor + position) % num_rows, DROPPED), position[-1] + 1
 
 
+def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any) -> Ring:
+    """The ring with other values of some entries of the transitions at ``(rows, envs)``, of this device's environments.
+
+    Args:
+        state: a ring of dicts.
+        rows: ``[N]``, int32; those beyond the ring are dropped.
+        envs: ``[N]``, int32.
+        entries: by name, leaves ``[N, ...]``.
+    """
+
+    def write(storage: jax.Array, new: jax.Array) -> jax.Array:
+        return storage.at[rows, envs].set(new.astype(storage.dtype), mode="drop")
+
+    changed = {name: jax.tree.map(write, state.data[name], new) for name, new in entries.items()}
+    return state.replace(data=state.data | changed)
+
+
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     """The transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from evorl.ops.collectives import DATA_AXIS
-from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, take
+from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, replace_entries, take
 from evorl.sample_batch import SampleBatch
 
 ENVS, ROWS = 4, 10
@@ -163,3 +163,13 @@ def test_the_search_for_copies_finds_one_where_there_is_one() -> None:
     instructions = _instructions_on_the_whole_buffer(add_by_choice, 3, 0)
     assert instructions["copy"]
     assert instructions["select"]
+
+
+def test_entries_of_stored_transitions_are_replaced() -> None:
+    state = init_ring(4, 2, {"a": jnp.zeros(()), "b": {"c": jnp.zeros(3)}})
+    rows, envs = jnp.array([1, 3, 2**31 - 1]), jnp.array([0, 1, 0])
+    changed = jax.jit(replace_entries)(state, rows, envs, {"b": {"c": jnp.ones((3, 3), jnp.int32)}})
+    stored = np.asarray(changed.data["b"]["c"])
+    assert stored.dtype == np.float32
+    assert [tuple(place) for place in np.argwhere(stored.any(axis=-1))] == [(1, 0), (3, 1)]
+    assert not changed.data["a"].any()

@@ -1,0 +1,22 @@
+"""Collecting on the host by agents of any framework: environments, replay memory and training loop around them."""
+
+from evorl.collecting.collector import Collector
+from evorl.collecting.host_agent import HostAgent
+from evorl.collecting.host_evaluation import play_on_host
+from evorl.collecting.jax_agent import JaxHostAgent
+from evorl.collecting.replay_memory import ReplayMemory
+from evorl.collecting.runner import Runner
+from evorl.collecting.transitions import Collected, as_sample_batch
+from evorl.collecting.vector_collector import VectorCollector
+
+__all__ = [
+    "Collected",
+    "Collector",
+    "HostAgent",
+    "JaxHostAgent",
+    "ReplayMemory",
+    "Runner",
+    "VectorCollector",
+    "as_sample_batch",
+    "play_on_host",
+]

@@ -1,0 +1,83 @@
+"""How a collector calls an agent: before a step for the action, after it for what is stored with the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evorl.collecting.host_agent import HostAgent
+from evorl.collecting.transitions import Step
+from evorl.config.names import did_you_mean
+from evorl.envs.host.host_vector_env import HostEnvError
+
+_METHODS = ("step", "view", "eval_step", "update", "terminal")
+
+ActFn = Callable[[Any], tuple[Any, Mapping[str, Any]]]
+# The step with all that is stored with it, from the step and the environment's info.
+CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
+
+
+def check_agent(agent: Any) -> None:
+    """Raises ``TypeError`` unless the agent has the methods of ``HostAgent`` that are always called."""
+    missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
+    if missing:
+        raise TypeError(
+            f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.collecting.HostAgent, or "
+            "for an Agent of evorl use JaxHostAgent(agent, agent_state)."
+        )
+
+
+def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:
+    """What is called before and after each step of one call of ``collect``; ``None`` where nothing is added to steps.
+
+    Args:
+        agent: see ``HostAgent``; is told ``agent_info``, unless that is ``None``.
+        info_names: entries of the environment's info to store.
+        agent_info: is stored with each step.
+
+    Raises:
+        TypeError: the agent lacks a method.
+    """
+    check_agent(agent)
+    if agent_info is not None:
+        agent.agent_info = agent_info
+    act, view = _acting_and_viewing(agent)
+    if view is None and not info_names and agent_info is None:
+        return act, None
+
+    def complete(step: Step, info: Mapping[str, Any]) -> Step:
+        obs, action, reward, next_obs, termination, truncation, extras = step
+        if view is not None:
+            transition = {"obs": obs, "actions": action, "rewards": reward, "next_obs": next_obs}
+            extras = view({**transition, "termination": termination, "truncation": truncation}, extras)
+        if info_names:
+            extras = {**extras, **_entries(info, info_names)}
+        if agent_info is not None:
+            extras = {**extras, "agent_info": agent_info}
+        return obs, action, reward, next_obs, termination, truncation, extras
+
+    return act, complete
+
+
+def _acting_and_viewing(agent: Any) -> tuple[ActFn, Callable[..., Any] | None]:
+    if not getattr(agent, "wants_history", False):
+        is_inherited = getattr(type(agent), "view", None) is HostAgent.view and "view" not in vars(agent)
+        return agent.step, None if is_inherited else agent.view
+    history: list[dict[str, Any]] = []
+
+    def step(obs: Any) -> Any:
+        return agent.step(obs, history=history)
+
+    def view(transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
+        extras = agent.view(transition, extras)
+        history.append({**transition, **extras})
+        return extras
+
+    return step, view
+
+
+def _entries(info: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    for name in names:
+        if name not in info:
+            raise HostEnvError(f"info of the environment has no entry {name!r}.{did_you_mean(name, info)}")
+    return {name: info[name] for name in names}

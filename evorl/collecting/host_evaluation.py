@@ -1,0 +1,75 @@
+"""Returns of whole episodes that an agent of any framework plays on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evorl.collecting.vector_collector import rows_where
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.metrics import EvaluationMetrics
+
+
+def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0) -> EvaluationMetrics:
+    """The results of exactly so many episodes, played by ``agent.eval_step``.
+
+    In a vector environment each row plays as many episodes as the others, or one more: which ones count does not depend
+    on how long they are.
+
+    Args:
+        env: one environment of Gymnasium's interface, or simulators; nothing else steps it meanwhile.
+        agent: see ``HostAgent``; its ``eval_start`` is called, if it has one.
+        num_episodes: how many.
+        seed: of the episodes.
+
+    Raises:
+        ValueError: fewer than one episode is asked for.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"an evaluation plays one episode at least, got num_episodes={num_episodes}.")
+    play = _play_rows if isinstance(env, HostVectorEnv) else _play_one_after_another
+    returns, lengths = play(env, agent, num_episodes, seed)
+    return EvaluationMetrics(
+        episode_returns=np.asarray(returns, np.float32),  # pyright: ignore[reportArgumentType]
+        episode_lengths=np.asarray(lengths, np.int32),  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _play_one_after_another(env: Any, agent: Any, num_episodes: int, seed: int) -> tuple[list[float], list[int]]:
+    returns, lengths = [], []
+    for episode in range(num_episodes):
+        obs, _ = env.reset(seed=seed if episode == 0 else None)
+        _start(agent, True)
+        total, length, is_over = 0.0, 0, False
+        while not is_over:
+            obs, reward, termination, truncation, _ = env.step(agent.eval_step(obs))
+            total, length, is_over = total + float(reward), length + 1, bool(termination or truncation)
+        returns.append(total)
+        lengths.append(length)
+    return returns, lengths
+
+
+def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int) -> tuple[Any, Any]:
+    seeds, num_envs = np.random.default_rng(seed), env.num_envs
+    returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
+    episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
+    obs = env.reset(seeds.integers(0, 2**32, num_envs, np.uint64))
+    _start(agent, np.ones(num_envs, np.bool_))
+    while (episode < num_episodes).any():
+        obs, reward, termination, truncation, _ = env.step(agent.eval_step(obs))
+        counts = episode < num_episodes
+        returns[episode[counts]] += reward[counts]
+        lengths[episode[counts]] += 1
+        is_over = np.asarray(termination) | np.asarray(truncation)
+        episode = episode + num_envs * is_over
+        if is_over.any() and (episode < num_episodes).any():
+            start = env.partial_reset(is_over, seeds.integers(0, 2**32, num_envs, np.uint64))
+            obs = rows_where(is_over, start, obs)
+            _start(agent, is_over)
+    return returns, lengths
+
+
+def _start(agent: Any, started: Any) -> None:
+    if hasattr(agent, "eval_start"):
+        agent.eval_start(started)

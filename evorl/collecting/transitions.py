@@ -1,0 +1,161 @@
+"""Steps of host environments as transitions: dicts of NumPy arrays by name, over one step or over several."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+
+DONE_MEANS = ("either", "terminated")
+# Entries of every transition; agents and environments may add any others.
+NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "truncation")
+# What JAX computes in: stored data has these types wherever it goes.
+_NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
+
+
+# Of an environment, or of all rows of a vector environment: observation, action, reward, next observation, termination,
+# truncation, extras. A plain tuple: millions are made, one after another.
+Step: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Collected:
+    """What one call of a collector gives.
+
+    Attributes:
+        transitions: by name, leaves ``[N, ...]``, of a vector environment ``[T, B, ...]``; ``None`` if there is none
+            yet, as where one goes over more steps than were taken.
+        episode_returns: of the episodes that ended, float64 ``[E]``.
+        episode_lengths: of these, in steps, int64 ``[E]``.
+        ended_at: the number of steps that the collector had taken when they ended, int64 ``[E]``.
+    """
+
+    transitions: PyTreeDict | None
+    episode_returns: np.ndarray
+    episode_lengths: np.ndarray
+    ended_at: np.ndarray
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that ended."""
+        return len(self.episode_returns)
+
+
+def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, int, int]]) -> Collected:
+    """What was collected, where of each episode that ended its return, its length and when are known."""
+    returns, lengths, ended_at = zip(*ended, strict=True) if ended else ((), (), ())
+    return Collected(
+        transitions, np.array(returns, np.float64), np.array(lengths, np.int64), np.array(ended_at, np.int64)
+    )
+
+
+def check_done_means(done_means: str) -> None:
+    """Raises ``ValueError`` for a meaning of ``dones`` that there is not."""
+    if done_means not in DONE_MEANS:
+        raise ValueError(no_such("meaning of dones", done_means, DONE_MEANS))
+
+
+def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
+    """Steps as arrays by name, with a leading axis of steps; float64 and int64 as float32 and int32.
+
+    An episode that time and task end at once was ended by the task.
+
+    Raises:
+        ValueError: steps differ in shape or in their extras, or an extra has the name of an entry of every transition.
+    """
+    obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
+    terminations = np.asarray(termination, np.bool_)
+    truncations = np.asarray(truncation, np.bool_) & ~terminations
+    columns = {
+        "obs": _column("obs", obs),
+        "actions": _column("actions", actions),
+        "rewards": np.asarray(rewards, np.float32),
+        "next_obs": _column("next_obs", next_obs),
+        "dones": terminations | truncations if done_means == "either" else terminations,
+        "termination": terminations,
+        "truncation": truncations,
+    }
+    if any(extras):
+        columns |= _extra_columns(extras, columns)
+    return PyTreeDict(columns)
+
+
+def _extra_columns(extras: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> dict[str, Any]:
+    names = extras[0].keys()
+    for of_step in extras:
+        if of_step.keys() != names:
+            raise ValueError(
+                f"extras of every step have the same names; they were {sorted(names)}, then {sorted(of_step)}."
+            )
+    taken = sorted(names & columns.keys())
+    if taken:
+        raise ValueError(
+            f"extras called {', '.join(taken)} would stand in the place of a transition's own: rename them."
+        )
+    return {name: _column(name, [of_step[name] for of_step in extras]) for name in names}
+
+
+def _column(name: str, values: Sequence[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Mapping | tuple | list):
+        return jax.tree.map(lambda *leaves: _column(name, leaves), *values)
+    try:
+        if not isinstance(first, np.ndarray | np.generic | bool | int | float):
+            values = [np.asarray(value) for value in values]  # of another framework
+        array = np.asarray(values)
+    except ValueError:
+        shapes = sorted({np.shape(value) for value in values})
+        raise ValueError(f"{name} of all steps have one shape, got {shapes}.") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} are to be numbers, got {array.dtype}, as in {first!r}.")
+    narrow = _NARROW.get(array.dtype)
+    if narrow is None:
+        return array
+    if array.dtype.kind != "f" and array.size and array.max() > np.iinfo(narrow).max:
+        raise ValueError(f"{name} has whole numbers beyond {np.dtype(narrow).name}, as {array.max()}: scale them.")
+    return array.astype(narrow)
+
+
+def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict, int]:
+    """Transitions over ``num_steps`` steps, fewer where an episode ends first; each step starts one.
+
+    Args:
+        columns: consecutive steps of one environment, leaves ``[T, ...]``, as of ``as_columns``.
+        num_steps: rewards in a transition, n.
+
+    Returns:
+        The transitions that are complete, leaves ``[N, ...]``: ``rewards`` ``[N, n]`` with zeros after the end of an
+        episode, ``num_rewards`` int32 ``[N]`` that says how many there are, ``next_obs`` and flags of the last step,
+        and all else of the first. And how many steps at the end start none yet; to be handed in again with later ones.
+    """
+    length = len(columns.rewards)
+    first = np.arange(length)
+    ends = np.flatnonzero(columns.termination | columns.truncation)
+    ends_at = np.append(ends, length + num_steps)[np.searchsorted(ends, first)]
+    last = np.minimum(first + num_steps - 1, ends_at)
+    first = first[last < length]  # the others are at the end: no episode ended after them
+    last = last[: len(first)]
+    window = first[:, None] + np.arange(num_steps)  # [N, n]
+    is_in = window <= last[:, None]
+    transitions = jax.tree.map(lambda x: x[first], columns)
+    transitions.update(jax.tree.map(lambda x: x[last], {name: columns[name] for name in NAMES[3:]}))
+    transitions.update(
+        rewards=np.where(is_in, columns.rewards[np.minimum(window, length - 1)], np.float32(0.0)),
+        num_rewards=is_in.sum(axis=1, dtype=np.int32),
+    )
+    return transitions, length - len(first)
+
+
+def as_sample_batch(transitions: Mapping[str, Any]) -> SampleBatch:
+    """Transitions as a ``SampleBatch``: what it has no field for is in ``extras``."""
+    fields = {field.name for field in dataclasses.fields(SampleBatch)}
+    own = {name: value for name, value in transitions.items() if name in fields}
+    extras = PyTreeDict({name: value for name, value in transitions.items() if name not in fields})
+    return SampleBatch(**own, extras=extras)

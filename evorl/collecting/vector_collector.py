@@ -1,0 +1,120 @@
+"""Collecting from simulators that are stepped together, by an agent of any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.collecting.acting import calls_of
+from evorl.collecting.transitions import Collected, Step, as_columns, check_done_means, make_collected
+from evorl.envs.host.host_vector_env import HostVectorEnv
+
+
+class VectorCollector:
+    """Steps simulators, each of whose rows starts a new episode after the end of one; ``next_obs`` is what ended it.
+
+    Args:
+        env: the simulators.
+        num_steps: 1.
+        done_means: see ``Collector``.
+        info_names: entries of ``info`` to store, arrays ``[B, ...]``.
+        seed: of the seeds of all episodes.
+
+    Attributes:
+        timesteps: steps that were taken so far, over all rows.
+
+    Raises:
+        TypeError: ``num_steps`` is not 1.
+        ValueError: there is no such meaning of ``dones``.
+    """
+
+    num_waiting = 0
+
+    def __init__(
+        self,
+        env: HostVectorEnv,
+        *,
+        num_steps: int = 1,
+        done_means: str = "either",
+        info_names: Sequence[str] = (),
+        seed: int | None = None,
+    ) -> None:
+        check_done_means(done_means)
+        if num_steps != 1:
+            raise TypeError(
+                f"transitions of a vector environment are over one step, got num_steps={num_steps}: collect from a "
+                "single environment, or put steps together where they are drawn (evorl.replay_buffers.n_step)."
+            )
+        self.env = env
+        self.timesteps = 0
+        self._done_means = done_means
+        self._info_names = tuple(info_names)
+        self._seeds = np.random.default_rng(seed)
+        self._obs: Any = None
+        self._returns = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, np.int64)
+
+    @property
+    def num_envs(self) -> int:
+        """Steps of environments in one step of the collector."""
+        return self.env.num_envs
+
+    def restart(self) -> None:
+        """Leave the running episodes: the next step starts others."""
+        self._obs = None
+
+    def collect(self, agent: Any, length: int, agent_info: Any = None) -> Collected:
+        """Take so many steps of every row; transitions have leaves ``[length, B, ...]``.
+
+        Args:
+            agent: see ``HostAgent``.
+            length: steps of each row.
+            agent_info: given to the agent, and stored with each step, under this name; leaves ``[B, ...]``.
+
+        Raises:
+            TypeError: the agent lacks a method.
+            ValueError: steps do not fit together, see ``as_columns``.
+            HostEnvError: a simulator failed.
+        """
+        act, complete = calls_of(agent, self._info_names, agent_info)
+        steps: list[Step] = []
+        ended: list[tuple[float, int, int]] = []
+        obs = self._start() if self._obs is None else self._obs
+        for _ in range(length):
+            action, extras = act(obs)
+            next_obs, reward, termination, truncation, info = self.env.step(action)
+            next_obs = jax.tree.map(np.array, next_obs)
+            step = (obs, action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
+            steps.append(step if complete is None else complete(step, info))
+            self.timesteps += self.num_envs
+            self._returns += reward
+            self._lengths += 1
+            obs, is_over = next_obs, step[4] | step[5]
+            if is_over.any():
+                agent.terminal(is_over)
+                rows = np.flatnonzero(is_over)
+                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in rows.tolist()]
+                obs = self._restarted(is_over, next_obs)
+        self._obs = obs
+        return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
+
+    def _start(self) -> Any:
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return jax.tree.map(np.array, self.env.reset(self._draw_seeds()))
+
+    def _restarted(self, is_over: np.ndarray, next_obs: Any) -> Any:
+        self._returns[is_over], self._lengths[is_over] = 0.0, 0
+        start = self.env.partial_reset(is_over, self._draw_seeds())
+        return rows_where(is_over, start, next_obs)
+
+    def _draw_seeds(self) -> np.ndarray:
+        """One for every row, whether it is used or not: a row's seeds do not depend on how long others play."""
+        return self._seeds.integers(0, 2**32, self.num_envs, np.uint64)
+
+
+def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:
+    """Rows of ``on_true`` where ``mask``, bool ``[B]``, holds, of ``on_false`` elsewhere; NumPy arrays ``[B, ...]``."""
+    return jax.tree.map(lambda a, b: np.where(mask.reshape(-1, *[1] * (np.ndim(b) - 1)), a, b), on_true, on_false)

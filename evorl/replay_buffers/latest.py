@@ -1,0 +1,23 @@
+"""Combined experience replay (Zhang & Sutton 2017, https://arxiv.org/abs/1712.01275): the latest are in every batch."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.types import Key
+
+
+class CombinedReplayBuffer(UniformReplayBuffer):
+    """A ring of the latest transitions, drawn uniformly but for a batch's first: the newest of each environment."""
+
+    def draw_indices(self, state: ReplayState, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
+        """``(rows, envs)`` of ``num`` transitions, int32 ``[num]`` each, with replacement."""
+        rows, envs = super().draw_indices(state, key, num)
+        newest = jnp.arange(num, dtype=jnp.int32) < self.num_envs
+        return (
+            jnp.where(newest, (state.cursor - 1) % self.num_rows, rows),
+            jnp.where(newest, jnp.arange(num, dtype=jnp.int32), envs),
+        )

@@ -1,0 +1,94 @@
+"""Environments on the host that count: the observation is the number of the step, the reward that of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box as GymnasiumBox
+from gymnasium.spaces import Discrete as GymnasiumDiscrete
+
+from evorl.collecting.host_agent import HostAgent
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.space import Box, Discrete
+
+
+class CountingEnv:
+    """Of Gymnasium's interface; episodes of ``length`` steps, by a time limit if ``truncates``.
+
+    It writes every observation into the same array. ``seeds`` are those of its resets.
+    """
+
+    def __init__(self, length: int, truncates: bool = False) -> None:
+        self.observation_space = GymnasiumBox(0.0, np.inf, (1,))
+        self.action_space = GymnasiumDiscrete(3)
+        self.length, self.truncates = length, truncates
+        self.seeds: list[int | None] = []
+        self.num_steps = 0
+        self._obs = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        self.seeds.append(seed)
+        self._obs[0] = 0
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert self.action_space.contains(action)
+        assert self._obs[0] < self.length, "the episode is over"
+        self._obs[0] += 1
+        self.num_steps += 1
+        over = bool(self._obs[0] == self.length)
+        info = {"twice": 2 * self._obs[0]}
+        return self._obs, float(self._obs[0]), over and not self.truncates, over and self.truncates, info
+
+
+class CountingRows(HostVectorEnv):
+    """Rows of episodes of the given lengths; those of odd rows are ended by a time limit."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.num_envs = len(lengths)
+        self.obs_space, self.action_space = Box(0.0, np.inf, (1,)), Discrete(3)
+        self.info_spec = {"row": ((), np.int32)}
+        self._lengths, self._t = np.array(lengths), np.zeros(self.num_envs, int)
+        self.seeds: list[tuple[list[int], np.ndarray]] = []  # which rows were started, by which seeds
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        return self.partial_reset(np.ones(self.num_envs, bool), seeds)
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        assert mask.any()
+        self.seeds.append((np.flatnonzero(mask).tolist(), seeds))
+        self._t[mask] = 0
+        return np.where(mask, 0, -1)[:, None].astype(np.float32)
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        assert np.shape(actions) == (self.num_envs,)
+        self._t += 1
+        over, by_time = self._t == self._lengths, np.arange(self.num_envs) % 2 == 1
+        info = {"row": np.arange(self.num_envs, dtype=np.int32)}
+        return self._t[:, None].astype(np.float32), self._t * 1.0, over & ~by_time, over & by_time, info
+
+
+class TracingAgent(HostAgent):
+    """Remembers what was called, and stores the observation with the step (``seen``)."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.batches: list[Any] = []
+
+    def step(self, obs: Any) -> tuple[Any, Mapping[str, Any]]:
+        self.calls.append("step")
+        return np.zeros(np.shape(obs)[:-1], np.int64), {"seen": 10 * np.asarray(obs)[..., 0]}
+
+    def view(self, transition: Mapping[str, Any], extras: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.calls.append("view")
+        return {**extras, "error": np.asarray(transition["next_obs"])[..., 0] - np.asarray(transition["rewards"])}
+
+    def terminal(self, ended: Any = True) -> None:
+        self.calls.append("terminal")
+
+    def update(self, batch: Any) -> Any:
+        self.calls.append("update")
+        self.batches.append(batch)
+        return {"loss": 0.5}
