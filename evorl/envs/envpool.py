@@ -219,10 +219,11 @@ def _one_kind(name: str, space: Any) -> Any:
 def _with_channels_last(space: Space) -> Space:
     if isinstance(space, DictSpace):
         return DictSpace({name: _with_channels_last(member) for name, member in space.spaces.items()})
-    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
-        if space.shape[0] < min(space.shape[1:]):
-            return Box(np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1), dtype=np.uint8)
-    return space
+    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return space
+    if space.shape[0] >= min(space.shape[1:]):
+        return space
+    return Box(np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1), dtype=np.uint8)
 
 
 def _converted(space: Space, obs: Any) -> Any:
