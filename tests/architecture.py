@@ -40,6 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
     "ale_py": ("evorl/envs/gymnasium",),
+    "pettingzoo": ("evorl/envs/pettingzoo",),
     "evosax": ("evorl/ec/evosax",),
     "wandb": ("evorl/recorders/",),
     "tensorboardX": ("evorl/recorders/",),
