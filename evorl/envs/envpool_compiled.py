@@ -12,22 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from evorl.envs.env import EnvState
+from evorl.envs.env import EnvState, compiled
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.host.simulators import failures
 from evorl.envs.options import EnvOptions, split_options
 from evorl.envs.space import Box
+from evorl.envs.vector import VectorEnv
 from evorl.ops.joined_vmap import joined_under_vmap
 from evorl.ops.trees import tree_where
-from evorl.types import PyTreeDict
+from evorl.types import Action, Key, PyTreeDict
 
 _PLAYING_AND_SPARE = 2  # simulators of a row, of which one plays while the other waits at a start
 _SETS = 3  # of them and of those that fill up a batch
 
 
-class EnvPoolXlaEnv(HostBackedEnv):
+class EnvPoolXlaEnv(VectorEnv):
     """Environments of EnvPool in a compiled program, for tasks whose steps are short: there most time goes to Python.
 
     EnvPool starts the next episode of a simulator at the step after the end, which would be no step of the environment.
@@ -49,6 +50,10 @@ class EnvPoolXlaEnv(HostBackedEnv):
         ValueError: actions of another kind than a choice or real numbers; JAX computes elsewhere than on a CPU.
     """
 
+    steps_on_host = True
+    host = "compiled"
+    can_be_saved = False
+
     def __init__(self, task: EnvPoolTask, options: EnvOptions, seed: int = 0, num_threads: int = 0) -> None:
         if jax.default_backend() != "cpu":
             raise ValueError("host=compiled is for programs on a CPU: take loop.")
@@ -58,27 +63,54 @@ class EnvPoolXlaEnv(HostBackedEnv):
                 f"host=compiled takes one choice or real numbers, and actions of {task.name} are "
                 f"{task.pool_action_space}: take loop."
             )
-        super().__init__(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
+        self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
+        self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
+        super().__init__(self._rows.env, options.parallel)
         self._task, self._seed, self._num_threads = task, seed, num_threads
         self._pools: dict[int, _Pool] = {}
+
+    def _identity(self) -> Any:
+        return id(self)
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``VectorEnv.step``."""
+        answer = joined_under_vmap(self._step_rows)(self._rows.request(env_state, action))
+        return self._rows.complete(env_state, action, answer)
+
+    def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
+        """Raises ``ValueError``."""
+        raise ValueError(
+            "partial_reset cannot be told to EnvPool out of a compiled program: take host=loop, or wait for the ends "
+            "of episodes."
+        )
 
     def is_live(self, env_state: EnvState) -> bool:
         """Whether the simulators have been reset in this process; a step of an older state is refused by itself."""
         token = np.asarray(env_state._internal.token).reshape(-1)
         return len(token) in self._pools and self._pools[len(token)].token == int(token[0])
 
+    @compiled
+    def next_episodes(self, env_state: EnvState) -> EnvState:
+        """The starts of the episodes that follow, wherever the simulators are."""
+        internal = env_state._internal
+        fresh = self._start(internal.key, internal.env_id)
+        # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.
+        others = {name: value for name, value in internal.items() if name not in fresh._internal}
+        return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
+
+    def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
+        episode = jnp.zeros_like(env_id)
+        answer = joined_under_vmap(self._reset_rows)(jax.random.key_data(keys))
+        return self._rows._started(answer, keys, env_id, episode)
+
+    def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
+        return self._rows._continue(env_state, stepped)
+
     def _pool(self, num_rows: int) -> _Pool:
         if num_rows not in self._pools:
             self._pools[num_rows] = _Pool(self._task, num_rows, self._seed, self._num_threads)
         return self._pools[num_rows]
-
-    def _call(self, method: str, told: Any, num_rows: int) -> PyTreeDict:
-        if method == "restart":
-            raise ValueError(
-                "partial_reset cannot be told to EnvPool out of a compiled program: take host=loop, or wait for the "
-                "ends of episodes."
-            )
-        return joined_under_vmap(self._reset_rows if method == "reset" else self._step_rows)(told)
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
         """The starts of all rows, by a callback; ``seeds`` ``[B, 2]`` serve to order the calls and to count rows."""
@@ -95,11 +127,10 @@ class EnvPoolXlaEnv(HostBackedEnv):
             saved = PyTreeDict(playing=rows, elapsed=rows, is_fresh=rows == 0, spare_start=spare)
             return PyTreeDict(start=playing, token=np.full(num_rows, pool.token, np.uint32), saved=saved)
 
-        counter, flag = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.bool_)
-        obs = self._row.blank_answer().obs
-        saved = PyTreeDict(playing=counter, elapsed=counter, is_fresh=flag, spare_start=obs)
-        answer = PyTreeDict(start=obs, token=jnp.zeros((), jnp.uint32), saved=saved)
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype), answer)
+        counter, flag = (jax.ShapeDtypeStruct((num_rows,), dtype) for dtype in (jnp.int32, jnp.bool_))
+        shapes = self._rows.answer_shapes("reset", num_rows)
+        saved = PyTreeDict(playing=counter, elapsed=counter, is_fresh=flag, spare_start=shapes.start)
+        shapes = shapes.replace(saved=saved)
         return io_callback(reset, shapes, seeds)
 
     def _step_rows(self, told: PyTreeDict) -> PyTreeDict:
