@@ -29,14 +29,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ROOMS = [room for layer in LAYERS for room in layer]
 
 # Where a third-party library may be imported: its adapter, or the room that wraps it.
+ENV_LIBRARIES = "jumanji pgx jaxmarl craftax xminigrid navix envpool pettingzoo dm_control".split()
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mujoco", "evorl/envs/playground"),
     "gymnax": ("evorl/envs/gymnax",),
-    **{
-        name: (f"evorl/envs/{name}",)
-        for name in ("jumanji", "pgx", "jaxmarl", "craftax", "xminigrid", "navix", "gymnasium", "envpool", "dm_control")
-    },
+    **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
+    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
     "ale_py": ("evorl/envs/gymnasium",),
