@@ -220,7 +220,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, made with ``render_mode: rgb_array``."""
         pictures = self._env.render()
-        return None if not pictures else pictures[0]
+        return np.asarray(pictures[0]) if pictures else None
 
     def close(self) -> None:
         """Stop the processes."""
