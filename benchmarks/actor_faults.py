@@ -1,7 +1,7 @@
 """``python -m benchmarks.actor_faults``: kill actors at random while they collect, and see what is left.
 
-Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. Told is how long it took until
-the training went on, whether any transition that the learner had was lost, and which processes outlive the run.
+Each kill is a signal (TERM, KILL or STOP) to one actor of a training, at a random moment. Told is how long it took
+until the training went on, whether any transition that the learner had was lost, and which processes outlive the run.
 """
 
 from __future__ import annotations

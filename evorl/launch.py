@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 from evorl.cli.joining import LOST_STATUS, Place
 
 PATIENCE = 5.0  # seconds that the others have to end by themselves, and again after they were asked to
-_LOSS = "JAX distributed service detected fatal errors"  # what JAX says before it ends a process that lost another
+# How JAX begins to say that a process has lost another, pages before it ends it.
+_LOSS = re.compile(r"[EF]\d{4} [\d:.]+ +\d+ (coordination_service|client\.h)")
 _SLURM = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST")
 
 
@@ -31,16 +32,19 @@ class Process:
 
     Args:
         place: its place among them.
-        arguments: the settings of the training.
+        arguments: the settings of the training; or a Python file, and arguments of it.
     """
 
     def __init__(self, place: Place, arguments: Sequence[str]) -> None:
         self.place = place
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
+        self.stopped_by = 0  # the signal by which this launcher ended it
+        self._lost_another = False
+        program = [] if arguments and arguments[0].endswith(".py") else ["-m", "evorl.cli"]
         # A group of its own, so that Ctrl-C reaches this launcher alone, which hands it on once. Standard input is held
         # open as long as the launcher lives.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "evorl.cli", *arguments],
+            [sys.executable, *program, *arguments],
             env={**os.environ, **place.as_variable()},
             stdin=subprocess.PIPE,
             stdout=None if place.index == 0 else subprocess.PIPE,
@@ -54,9 +58,13 @@ class Process:
         output = self._child.stderr or self._child.stdout
         assert output is not None, "one of them is a pipe"
         for line in output:
-            self.last_lines.append(line.decode(errors="backslashreplace").rstrip("\n"))
+            text = line.decode(errors="backslashreplace").rstrip("\n")
+            self._lost_another = self._lost_another or _LOSS.match(text) is not None
+            if self._lost_another:
+                continue
+            self.last_lines.append(text)
             if self.place.index == 0:
-                print(self.last_lines[-1], file=sys.stderr, flush=True)
+                print(text, file=sys.stderr, flush=True)
 
     @property
     def status(self) -> int | None:
@@ -67,7 +75,7 @@ class Process:
     def lost_another(self) -> bool:
         """Whether it ended because another one had."""
         self._reading.join(timeout=1)
-        return self.status == LOST_STATUS or any(_LOSS in line for line in self.last_lines)
+        return self._lost_another or self.status == LOST_STATUS
 
     def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
@@ -75,6 +83,8 @@ class Process:
 
     def describe_end(self) -> str:
         """How it ended, as a part of a sentence."""
+        if self.stopped_by == signal.SIGKILL:
+            return "did not answer"
         status = self.status or 0
         return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
@@ -92,17 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, hand_on)
-    while any(process.status is None for process in processes):
-        if any(process.status for process in processes):
-            break
+    while not any(statuses := [process.status for process in processes]) and None in statuses:
         time.sleep(0.1)
-    else:
-        if not any(process.status for process in processes):
-            return 0
+    if not any(statuses):
+        return 0
     _stop(processes)
     first = _first_to_fail(processes)
     if not received:
-        _tell(first, processes[0])
+        _tell(first, processes)
     status = first.status or 1
     return 128 - status if status < 0 else status
 
@@ -139,6 +146,8 @@ def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[
         _parser().error("-n, --hosts and --devices-per-process are 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
         _parser().error("several hosts meet at a port of host 0: give all of them the same --coordinator name:port")
+    if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
+        _parser().error(f"something else listens at port {port} of this machine: choose another --coordinator")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")
     if options.hosts > 1:
         command += f" --hosts {options.hosts} --host {options.host} --coordinator {options.coordinator}"
@@ -154,12 +163,19 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 def _stop(processes: Sequence[Process]) -> None:
     """End those that still run: they are waited for, then asked by a first signal, ended by a second, and killed."""
-    for numbers in ((), (signal.SIGTERM, signal.SIGTERM), (signal.SIGCONT, signal.SIGKILL)):
+    for numbers in ((), (signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,)):
         for number in numbers:
             for process in processes:
-                process.signal(number)
+                if process.status is None:
+                    process.stopped_by = number
+                    process.signal(number)
             time.sleep(0.2)
         deadline = time.monotonic() + PATIENCE
         while any(process.status is None for process in processes):
@@ -171,23 +187,31 @@ def _stop(processes: Sequence[Process]) -> None:
 
 
 def _first_to_fail(processes: Sequence[Process]) -> Process:
-    """The one that the others were stopped for."""
-    failed = [process for process in processes if process.status]
-    return min(failed, key=lambda process: (process.lost_another, process.status == -signal.SIGTERM))
+    """The one that the others were stopped for: that failed by itself, or did not answer, or lost one elsewhere."""
+
+    def is_consequence(process: Process) -> tuple[bool, bool, bool]:
+        return process.lost_another, process.stopped_by != 0, process.stopped_by != signal.SIGKILL
+
+    return min((process for process in processes if process.status), key=is_consequence)
 
 
-def _tell(first: Process, shown: Process) -> None:
+def _tell(first: Process, processes: Sequence[Process]) -> None:
     """Say which process ended, with its last words unless they are on the screen already."""
-    lines = [line for line in first.last_lines if line not in shown.last_lines]
+    ended_itself = (first.status or 0) > 0
+    if first.place.index == 0 and ended_itself:
+        return
+    shown = [line for process in processes if process.place.index == 0 for line in process.last_lines]
+    name = f"Process {first.place.index} of {first.place.count}"
+    for line in first.last_lines if ended_itself else ():
+        if line not in shown:
+            print(f"[{first.place.index}] {line}", file=sys.stderr)
+    said = f"{name} {first.describe_end()}, and the others were stopped."
     if first.lost_another:
-        lines = ["Another process of this run has ended, and without it this one cannot go on."]
-    for line in lines:
-        print(f"[{first.place.index}] {line}", file=sys.stderr)
-    others = ", and the others were stopped" if first.place.count > 1 else ""
-    way_on = f" Checkpoints are kept; to go on: {first.place.command} resume=latest" if (first.status or 0) < 0 else ""
-    print(
-        f"Process {first.place.index} of {first.place.count} {first.describe_end()}{others}.{way_on}", file=sys.stderr
-    )
+        said = f"{name} ended because another one has ended, or cannot be reached."
+    if not ended_itself:
+        said += f" Checkpoints are kept; to go on: {first.place.command} resume=latest"
+    if first.status != LOST_STATUS:  # which has said so itself
+        print(said, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -21,23 +21,24 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agent", "agents"),
     ("rollout",),
     ("evaluators",),
-    ("runs", "execution"),
+    ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "cli"),
+    ("recorders", "rendering", "cli", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
 # Where a third-party library may be imported: its adapter, or the room that wraps it.
+ENV_LIBRARIES = "jumanji pgx jaxmarl craftax xminigrid navix envpool pettingzoo dm_control".split()
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mujoco", "evorl/envs/playground"),
     "gymnax": ("evorl/envs/gymnax",),
-    **{
-        name: (f"evorl/envs/{name}",)
-        for name in ("jumanji", "pgx", "jaxmarl", "craftax", "xminigrid", "navix", "gymnasium", "envpool", "dm_control")
-    },
+    **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
+    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
     "mujoco_playground": ("evorl/envs/playground",),
+    "ray": ("evorl/actors/ray_pool",),
+    "ale_py": ("evorl/envs/gymnasium",),
     "evosax": ("evorl/ec/evosax",),
     "wandb": ("evorl/recorders/",),
     "tensorboardX": ("evorl/recorders/",),
@@ -49,7 +50,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {"wandb", "evosax"}
+OPTIONAL_LIBRARIES = {"wandb", "evosax", "gymnasium", "envpool", "pettingzoo", "ale_py", "ray", "mujoco"}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

@@ -33,7 +33,6 @@ class Actors(ByValue):
         self._templates: Any = None
         self._asked_at: dict[int, int] = {}  # updates there had been, by actor
         self._num_updates = 0
-        self._num_starts = 0
 
     def check(self, workflow: Any) -> None:
         """Raises ``ValueError`` where a workflow cannot learn from such actors, in words."""
@@ -106,14 +105,17 @@ class Actors(ByValue):
             start_key = jax.random.key_data(jax.random.fold_in(acting.key, i))
             actors.submit(i, (leaves_of(acting), None, np.asarray(start_key)))
             self._asked_at[i] = self._num_updates
-        oldest = min(self._asked_at.values())
-        must_wait = self._num_updates - oldest >= self.settings.max_lag
-        wanted = [i for i, at in self._asked_at.items() if not must_wait or at == oldest]
+        wanted = [i for i in self._asked_at if self._leaves_time_for_others(i)]
         number, (leaves, _) = actors.take(wanted)
         lag = self._num_updates - self._asked_at.pop(number)
         metrics, state = _learn(workflow, state, tree_of(leaves, self._templates[2]))
         self._num_updates += 1
         return metrics | {"policy_lag": jnp.asarray(lag, jnp.float32)}, state
+
+    def _leaves_time_for_others(self, number: int) -> bool:
+        """Whether all other rollouts can still be learned from before they are too old, if this one is next."""
+        others = sorted(at for i, at in self._asked_at.items() if i != number)
+        return all(self._num_updates + 1 + i <= at + self.settings.max_lag for i, at in enumerate(others))
 
     def close(self) -> None:
         """End the actors."""

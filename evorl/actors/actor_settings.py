@@ -37,6 +37,11 @@ class ActorSettings(PyTreeNode):
             if getattr(self, name) not in valid:
                 raise ValueError(no_such(f"value of actors.{name}", getattr(self, name), valid))
         require_positive(self, "count", "max_lag")
+        if self.is_async and self.max_lag < self.count - 1:
+            raise ValueError(
+                f"actors.max_lag={self.max_lag} keeps only {self.max_lag + 1} of actors.count={self.count} busy: "
+                f"choose at least {self.count - 1}, or fewer actors."
+            )
 
     @property
     def is_async(self) -> bool:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.execution.programs import over_seeds
+from evorl.ops.trees import Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeData, PyTreeDict, State
@@ -28,7 +29,7 @@ class Rollout(PyTreeData):
         actions: of the agent, ``[B, ...]``.
         policy_extras: of its actions.
         told: what the simulators are told.
-        trajectory: rows ``[T, B, ...]`` of the steps so far.
+        trajectory: the steps so far, packed: rows ``[T, B, features]``.
     """
 
     acting: Any
@@ -36,7 +37,7 @@ class Rollout(PyTreeData):
     actions: Any
     policy_extras: Any
     told: Any
-    trajectory: SampleBatch
+    trajectory: Packed[SampleBatch]
 
 
 def collects_as_its_family(workflow: Any) -> bool:
@@ -77,15 +78,47 @@ def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatc
 
 
 def _step_to_the_last(workflow: Any, rollout: Rollout) -> tuple[Rollout, dict[str, Any]]:
-    """The rollout before its last step, and what the simulators answer at that."""
+    """The rollout before its last step, and what the simulators answer at that.
+
+    Within the loop trees are lists of their leaves: to take them apart and put them together, in Python and at each
+    step, would take longer than the step.
+    """
+    constant, of_constant = jax.tree.flatten((workflow, rollout.acting))
+    carry, of_carry = jax.tree.flatten(rollout.replace(acting=None, told=None))
+    told, of_told = jax.tree.flatten(rollout.told)
+    advance: Any = None
     for step in range(workflow.rollout_length - 1):
-        rollout = _advance(workflow, rollout, _answer(workflow, rollout.told), step)
-    return rollout, _answer(workflow, rollout.told)
+        answer, of_answer = jax.tree.flatten(_answer(workflow, of_told.unflatten(told)))
+        if advance is None:
+            advance = _advance_program(of_constant, of_carry, of_answer)
+        carry, told = advance(constant, carry, answer, step)
+    rollout = of_carry.unflatten(carry).replace(acting=rollout.acting, told=None)
+    return rollout, _answer(workflow, of_told.unflatten(told))
+
+
+@functools.lru_cache(maxsize=64)
+def _advance_program(of_constant: Any, of_carry: Any, of_answer: Any) -> Any:
+    """A compiled function that adds what the simulators answered at a step to a rollout, and acts again."""
+
+    @functools.partial(jax.jit, donate_argnums=1)
+    def advance(constant: list, carry: list, answer: list, step: int) -> tuple[list, list]:
+        workflow, acting = of_constant.unflatten(constant)
+
+        def one_seed(acting: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Rollout, Any]:
+            rollout = _with_step(workflow, rollout, answer, step)
+            actions, extras, told = _act(workflow, acting, rollout.env_state, step + 1)
+            return rollout.replace(actions=actions, policy_extras=extras), told
+
+        one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
+        rollout, told = one_or_all(acting, of_carry.unflatten(carry), of_answer.unflatten(answer))
+        return jax.tree.leaves(rollout), jax.tree.leaves(told)
+
+    return advance
 
 
 def _answer(workflow: Any, told: Any) -> dict[str, Any]:
     """What the simulators say; seeds side by side are more of them."""
-    told = jax.device_get(told)
+    told = jax.tree.map(np.asarray, told)
     num_seeds = workflow.execution.num_seeds
     if num_seeds is None:
         return workflow.env.simulators.step(told)
@@ -111,27 +144,12 @@ def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> Rollout:
 
 def _first_actions(workflow: Any, acting: Any, env_state: Any) -> Rollout:
     actions, extras, told = _act(workflow, acting, env_state, 0)
-    blank = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0])
-    )
-    row = jax.eval_shape(lambda: _transition(workflow, env_state, actions, extras, blank)[1])
+    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0]))
+    row = jax.eval_shape(lambda: pack(_transition(workflow, env_state, actions, extras, blank)[1]))
     room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), row)
     return Rollout(
         acting=acting, env_state=env_state, actions=actions, policy_extras=extras, told=told, trajectory=room
     )
-
-
-@functools.partial(jax.jit, donate_argnames="rollout")
-def _advance(workflow: Any, rollout: Rollout, answer: dict[str, Any], step: int) -> Rollout:
-    """The rollout with what the simulators answered at this step, and the next actions."""
-
-    def one_seed(rollout: Rollout, answer: dict[str, Any]) -> Rollout:
-        rollout = _with_step(workflow, rollout, answer, step)
-        actions, extras, told = _act(workflow, rollout.acting, rollout.env_state, step + 1)
-        return rollout.replace(actions=actions, policy_extras=extras, told=told)
-
-    one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
-    return one_or_all(rollout, answer)
 
 
 @functools.partial(jax.jit, donate_argnames="state")
@@ -155,7 +173,7 @@ def _finish(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Sa
 
 def _finished(workflow: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[SampleBatch, Any]:
     rollout = _with_step(workflow, rollout, answer, workflow.rollout_length - 1)
-    return workflow.collected(rollout.trajectory), rollout.env_state
+    return workflow.collected(rollout.trajectory.unpack()), rollout.env_state
 
 
 def _act(workflow: Any, acting: Any, env_state: Any, step: jax.Array | int) -> tuple[Any, Any, Any]:
@@ -171,5 +189,5 @@ def _transition(workflow: Any, env_state: Any, actions: Any, extras: Any, answer
 
 def _with_step(workflow: Any, rollout: Rollout, answer: Any, step: jax.Array | int) -> Rollout:
     env_state, row = _transition(workflow, rollout.env_state, rollout.actions, rollout.policy_extras, answer)
-    trajectory = jax.tree.map(lambda rows, x: rows.at[step].set(x), rollout.trajectory, row)
+    trajectory = jax.tree.map(lambda rows, x: rows.at[step].set(x), rollout.trajectory, pack(row))
     return rollout.replace(env_state=env_state, trajectory=trajectory)

@@ -61,6 +61,8 @@ class ProcessPool(ActorPool):
     def why_dead(self, number: int) -> str | None:
         """See ``ActorPool.why_dead``."""
         actor = self._actors[number]
+        if actor.is_silent:
+            actor.process.join(1.0)  # its pipe closes a moment before it has ended
         exit_code = actor.process.exitcode
         if exit_code is not None:
             return f"ended by signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit status {exit_code}"

@@ -64,7 +64,7 @@ class RayPool(ActorPool):
             try:
                 kind, content = self._ray.get(reference)
             except self._ray.exceptions.RayActorError:
-                self._causes[number] = "its process is gone"
+                self._causes[number] = "lost its process"
                 continue
             except self._ray.exceptions.RayTaskError as error:
                 kind, content = "failed", str(error.cause)
@@ -82,7 +82,7 @@ class RayPool(ActorPool):
             try:
                 self._ray.get(beat)
             except self._ray.exceptions.RayError:
-                return "its process is gone"
+                return "lost its process"
             self._seen_at[number] = now
             if now - asked_at > _BEAT_SECONDS:
                 self._beats[number] = (self._actors[number].beat.remote(), now)
@@ -112,6 +112,10 @@ class _RayWorker:
 
     def beat(self) -> None:
         """A sign of life."""
+
+    def process_id(self) -> int:
+        """The number of its process."""
+        return os.getpid()
 
     def collect(self, *request: Any) -> tuple[str, Any]:
         from evorl.actors.process_pool import in_words, prepare_actor

@@ -14,7 +14,6 @@ import numpy as np
 
 from evorl.actors.host_loop import roll_on_host, steps_in_a_loop
 from evorl.config.names import load
-from evorl.envs.vector import SimulatedEnv
 from evorl.execution.host_errors import host_errors_in_words
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -115,9 +114,7 @@ class Worker:
 
     def _live(self, env_state: Any) -> Any:
         env = self.workflow.env
-        if isinstance(env, SimulatedEnv) and not env.is_live(env_state):
-            return env.next_episodes(env_state)
-        return env_state
+        return env.next_episodes(env_state) if env.steps_on_host and not env.is_live(env_state) else env_state
 
     def close(self) -> None:
         """Close the environments."""

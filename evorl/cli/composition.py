@@ -71,9 +71,7 @@ class CompleteConfigSource(FileConfigSource):
         if self._names_a_host_env(config_path):
             library, _, name = name.partition("/")
             config = {"defaults": [f"/env/_{library}", "_self_"], "env": {"name": name}}
-            return ConfigResult(
-                self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"}
-            )
+            return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
         result = super().load_config(_file_of(config_path))
         package = ""
         if group in AGENT_PARTS:

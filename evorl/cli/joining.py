@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 PLACE_VARIABLE = "EVORL_PROCESS"
-HEARTBEAT_SECONDS = 20  # a process that is silent for so long is given up, and with it the program
+HEARTBEAT_SECONDS = 15  # a process that is silent for so long is given up, and with it the program
 LOST_STATUS = 75  # of a process that ended because another one had: by convention, try again
 
 
@@ -66,7 +66,7 @@ def join_processes(place: Place) -> None:
     """Meet the other processes of the program; returns when all are there. The backend starts with it.
 
     Raises:
-        OSError: they cannot be reached.
+        RuntimeError: something was computed before.
     """
     import jax
 
@@ -82,15 +82,11 @@ def join_processes(place: Place) -> None:
             "coordinator_address": place.coordinator,
             "num_processes": place.count,
             "process_id": place.index,
+            "coordinator_bind_address": place.coordinator if place.coordinator.startswith("127.") else None,
             "local_device_ids": list(range(first, first + (place.devices or 1))),
         }
     with _libraries_silent():
-        try:
-            jax.distributed.initialize(**told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-        except RuntimeError as error:
-            where = f" at {place.coordinator}" if place.coordinator else ""
-            reason = str(error).splitlines()[0]
-            raise ConnectionError(f"Process {place.index} cannot meet the first one{where}: {reason}.") from error
+        jax.distributed.initialize(**told, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
         processes.wait_for_all()
     threading.Thread(target=_stop_with_launcher, name="launcher", daemon=True).start()
 

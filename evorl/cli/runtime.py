@@ -40,7 +40,7 @@ def prepare_runtime(
 
     Raises:
         ValueError: more devices than a CPU is divided into.
-        OSError: the other processes of this program cannot be reached.
+        RuntimeError: something was computed before, and there are several processes.
     """
     import jax
 

@@ -20,8 +20,12 @@ LIBRARIES = {
 # Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
 HOST_LIBRARIES = {
     "gymnasium": "evorl.envs.gymnasium:make_gymnasium_simulators",
+    "envpool": "evorl.envs.envpool:make_envpool_simulators",
     "host": "evorl.envs.mujoco:make_mujoco_simulators",
+    "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
 }
+# Library -> the function that makes vector environments of which a compiled program has the simulators in it.
+COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}
 HOST_FACTORY = "evorl.envs.host.create:create_host_env"
 USER_FACTORY = "evorl.envs.user:create_wrapped_user_env"
 
@@ -59,6 +63,13 @@ def create_env(
             raise ValueError("An environment is named by its library and name, or by a factory: leave one of them out.")
         return load(USER_FACTORY)(settings.pop("factory"), **settings)
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
+    if settings.get("host") == "compiled":
+        if library not in COMPILED_LIBRARIES:
+            raise ValueError(
+                f"host=compiled is for {', '.join(COMPILED_LIBRARIES)}, whose simulators compiled programs can call, "
+                f"not for {library}: take loop or callback."
+            )
+        return load(COMPILED_LIBRARIES[library])(name, **{k: v for k, v in settings.items() if k != "host"})
     if library in HOST_LIBRARIES:
         return load(HOST_FACTORY)(load(HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
     return load(LIBRARIES[library])(name, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +65,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
         gymnasium.register_envs(ale_py)
     try:
-        env = gymnasium.make(name, **kwargs)
+        env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # answers are checked by the bridge
     except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
         raise ValueError(
             f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"
@@ -102,7 +103,7 @@ class _GymnasiumEnv(HostVectorEnv):
         spec = single.spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
-        self.info_spec = {name: ((), np.float32) for name in self._metrics}
+        self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]
@@ -203,15 +204,18 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``."""
         obs, reward, termination, truncation, info = self._called("step", self._convert_actions(actions))
+        reward = np.asarray(reward, np.float32)
         return self._observed(obs), reward, termination, truncation, {name: info[name] for name in self._metrics}
 
     def _called(self, method: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            getattr(self._env, f"{method}_async")(*args, **kwargs)
-            return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Gymnasium warns of what it raises next
+                getattr(self._env, f"{method}_async")(*args, **kwargs)
+                return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
         except Exception as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            raise HostEnvError(f"a worker of Gymnasium failed in {method}: {type(error).__name__}: {first}") from error
+            said = (str(error).strip() or "no answer").splitlines()[0]
+            raise HostEnvError(f"a worker of Gymnasium failed in {method}: {type(error).__name__}: {said}") from error
 
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, made with ``render_mode: rgb_array``."""
@@ -291,7 +295,9 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
         start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
         count = math.prod(int(size) for size in sizes.ravel())
         if count > MOST_JOINT_ACTIONS:
-            raise ValueError(f"{space} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,} that agents can have.")
+            raise ValueError(
+                f"{space} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,} that agents can have."
+            )
 
         def combination(actions: Any) -> np.ndarray:
             choices = np.stack(np.unravel_index(np.asarray(actions), sizes.ravel()), axis=-1)
@@ -301,4 +307,6 @@ def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
     if isinstance(space, spaces.Box):
         dtype = np.float32 if space.dtype == np.float64 else space.dtype
         return Box(space.low, space.high, space.shape, dtype), lambda actions: np.asarray(actions, space.dtype)
-    raise ValueError(f"agents act in Discrete, MultiDiscrete, MultiBinary and Box; this environment's space is {space}.")
+    raise ValueError(
+        f"agents act in Discrete, MultiDiscrete, MultiBinary and Box; this environment's space is {space}."
+    )

@@ -42,7 +42,9 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
             """Start an episode; ``options`` has nothing."""
             super().reset(seed=seed)
-            words = self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
+            words = (
+                self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
+            )
             self._state = self._reset(jax.random.wrap_key_data(np.asarray(words, np.uint32)))
             return jax.tree.map(np.asarray, self._state.obs), {}
 

@@ -155,20 +155,6 @@ class VectorEnv(EnvAround):
         return jax.lax.while_loop(is_missing, renew, (next_start, is_fresh, number))[:2]
 
 
-class SimulatedEnv(VectorEnv):
-    """A vector environment whose states belong to simulators of this process, which serve one device."""
-
-    steps_on_host = True
-
-    @abc.abstractmethod
-    def is_live(self, env_state: EnvState) -> bool:
-        """Whether the simulators are where this state was returned, or can be put there."""
-
-    @abc.abstractmethod
-    def next_episodes(self, env_state: EnvState) -> EnvState:
-        """The starts of the episodes that follow those of ``env_state``, wherever the simulators are."""
-
-
 class VmapWrapper(VectorEnv):
     """``AutoresetMode.DISABLED``: an ended environment freezes, with reward 0; mask by ``done``."""
 
@@ -241,7 +227,7 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """The state of a vector env around ``inner``, leaves ``[B, ...]``, with the entries of ``info`` that only it has."""
+    """The state of a vector env around ``inner``, ``[B, ...]``, with the entries of ``info`` that it alone has."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 

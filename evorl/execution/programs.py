@@ -312,8 +312,10 @@ def place(workflow: Trainable, state: State) -> State:
 
 
 def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
-    if sharding.is_fully_addressable or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+    if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
+    if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(x)
     # Every process has the whole array, and gives its part.
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_on_devices(jax.random.key_data(x), sharding), impl=jax.random.key_impl(x))

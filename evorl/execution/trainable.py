@@ -122,9 +122,7 @@ class Trainable(Protocol):
         """Whether an iteration is a single compiled program."""
         ...
 
-    def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None]
-    ) -> tuple[PyTreeDict, State]:
+    def iterate(self, state: State, num_iterations: int, message: Callable[[str], None]) -> tuple[PyTreeDict, State]:
         """So many iterations: metrics ``[N, ...]``, and the state, which is donated."""
         ...
 

@@ -69,7 +69,7 @@ def wait_for_all() -> None:
 
 
 def on_host(tree: Tree) -> Tree:
-    """Arrays as NumPy arrays, whole in every process, also those of which each has a part; PRNG keys stay as they are."""
+    """Arrays as NumPy arrays, whole in every process, also those of which each has a part; keys stay as they are."""
 
     def fetch(x: Any) -> Any:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

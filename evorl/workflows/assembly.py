@@ -72,7 +72,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     fields = fields_from_config(cls, settings, "")
     num_envs, autoreset_mode = cls.training_rows(config, fields)
     actors = None
-    if config.get("actors"):
+    if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
     env = make_env(config["env"], num_envs, autoreset_mode)
     eval_config = as_paid_by_the_environment(config["env"])

@@ -18,7 +18,6 @@ from evorl.workflows.acting import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 
-
 class OnPolicyWorkflow(Workflow):
     """Rollouts of fixed length, each followed by ``learn_from`` it.
 

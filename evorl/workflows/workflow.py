@@ -16,7 +16,7 @@ from evorl.actors.host_loop import iterate_on_host, steps_in_a_loop
 from evorl.agent import Agent
 from evorl.config.values import positive
 from evorl.envs import AutoresetMode, EnvState
-from evorl.envs.vector import SimulatedEnv, VectorEnv
+from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
@@ -277,8 +277,8 @@ class Workflow(PyTreeNode):
 
         Those that can be saved go on where they were. New episodes start by the seeds that are next in turn.
         """
-        env = self.env
-        if not isinstance(env, SimulatedEnv):
+        env: Any = self.env
+        if not env.steps_on_host:
             return state
 
         def renewed(node: Any) -> Any:

@@ -52,7 +52,7 @@ QUALITY_DIVERSITY_CONFIG = {
 ENVS = ("CartPole-v1", "Pendulum-v1")
 
 
-def _contract(algorithm: str) -> Any:
+def contract_of(algorithm: str) -> Any:
     """The contract in an algorithm's test file, where its smallest config stands."""
     return importlib.import_module(f"tests.algorithms.test_{algorithm}").TestContract
 
@@ -60,12 +60,12 @@ def _contract(algorithm: str) -> Any:
 def small(algorithm: str, env: str | Mapping[str, Any] = "CartPole-v1", **changes: Any) -> Workflow:
     """A workflow of ``algorithm`` with tiny networks, some entries of its config changed."""
     env = {"name": env, "max_episode_steps": EPISODE_STEPS} if isinstance(env, str) else env
-    return _contract(algorithm).make(env, **changes)
+    return contract_of(algorithm).make(env, **changes)
 
 
 def inner_config(algorithm: str) -> dict[str, Any]:
     """The config of an algorithm as a part of another's, without what is set for the whole run."""
-    contract = _contract(algorithm)
+    contract = contract_of(algorithm)
     settings = {name: value for name, value in contract.SMALL.items() if name not in RUN_CONFIG}
     return {"workflow": f"{contract.workflow.__module__}.{contract.workflow.__name__}", **settings}
 

@@ -23,9 +23,8 @@ from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
-from evorl.envs.vector import SimulatedEnv, outer_state
+from evorl.envs.vector import VectorEnv, outer_state
 from evorl.ops.joined_vmap import joined_under_vmap
-from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 
@@ -33,7 +32,7 @@ HOST_MODES = ("auto", "loop", "callback")
 _MODES = (AutoresetMode.NORMAL, AutoresetMode.DISABLED)
 
 
-class HostBackedEnv(SimulatedEnv):
+class HostBackedEnv(VectorEnv):
     """Simulators as a ``VectorEnv``: the same states, keys and wrappers, so that no workflow knows the difference.
 
     Episode n of environment i starts by the seed ``fold_in(key_i, n)``, the two words of that key as one number, as its
@@ -51,6 +50,8 @@ class HostBackedEnv(SimulatedEnv):
         ValueError: an option that simulators cannot have.
         HostEnvError: the simulators could not be made.
     """
+
+    steps_on_host = True
 
     def __init__(self, make: Callable[[int], HostVectorEnv], options: EnvOptions, host: str = "auto") -> None:
         mode = as_autoreset_mode(options.autoreset_mode)

@@ -64,7 +64,7 @@ class Simulators:
         return self._noting_failures(self._step, told)
 
     def restart(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Start episodes where ``told["mask"]`` holds: ``start``, which means nothing elsewhere, ``token``, ``saved``."""
+        """Start episodes where ``told["mask"]`` holds: ``start`` of these rows, ``token``, ``saved``."""
         return self._noting_failures(self._restart, told)
 
     def is_live(self, token: np.ndarray) -> bool:
@@ -108,7 +108,9 @@ class Simulators:
         specs = self.usual.info_spec.items()
         missing = [name for name, _ in specs if name not in info]
         if missing:
-            raise HostEnvError(f"info has no {missing[0]!r} at step {self._num_steps[num_rows]}; it has {sorted(info)}.")
+            raise HostEnvError(
+                f"info has no {missing[0]!r} at step {self._num_steps[num_rows]}; it has {sorted(info)}."
+            )
         answer["metrics"] = PyTreeDict(
             {name: self._checked(name, info[name], (num_rows, *shape), dtype) for name, (shape, dtype) in specs}
         )
@@ -197,7 +199,9 @@ class Simulators:
             if bad.any():
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
             if bad.any():
-                raise HostEnvError(f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}.")
+                raise HostEnvError(
+                    f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}."
+                )
         return array.astype(dtype, copy=False)
 
 

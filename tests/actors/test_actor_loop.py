@@ -1,0 +1,53 @@
+"""Iterations with actors: the numbers of one process, or of policies that are never too old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.workflows.assembly import workflow_from_config
+from evorl.workflows.workflow import Workflow
+from tests.conformance.env import assert_trees_equal
+from tests.envs.host.test_bridge import CASES, NETWORK, SUPPORT
+
+IMPALA = {"num_envs": 4, "rollout_length": 8, "num_minibatches": 1}
+
+
+def build(algorithm: str, actors: dict | None, env: dict | None = None, **changes: Any) -> Workflow:
+    cls, _, function, settings = {**CASES, "impala": ("IMPALAWorkflow", "", "cartpole", IMPALA)}[algorithm]
+    env = env or {"factory": f"{SUPPORT}:{function}"}
+    path = f"evorl.algorithms.{algorithm}.{cls}"
+    return workflow_from_config({"workflow": path, "env": env, "actors": actors, **settings, **NETWORK, **changes})
+
+
+def after(workflow: Workflow, num_updates: int = 5) -> Any:
+    state = workflow.iterate(workflow.init(7), num_updates)[1]
+    workflow.close()
+    return state
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_actors_that_are_waited_for_give_the_numbers_of_one_process(algorithm: str) -> None:
+    expected = after(build(algorithm, None))
+    state = after(build(algorithm, {"kind": "inline", "count": 2}))
+    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
+
+
+def test_environments_in_jax_may_have_actors_too() -> None:
+    env = {"name": "gymnax/CartPole-v1"}
+    expected = after(build("ppo", None, env, env_chunk=None))
+    state = after(build("ppo", {"kind": "inline", "count": 2}, env, env_chunk=None))
+    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "dqn"])
+def test_actors_that_are_not_waited_for_are_never_too_old(algorithm: str) -> None:
+    actors = {"kind": "inline", "count": 4, "mode": "async", "max_lag": 3}
+    workflow = build(algorithm, actors, num_envs=4)
+    metrics, state = workflow.iterate(workflow.init(0), 12)
+    assert metrics.policy_lag.shape == (12,)
+    assert metrics.policy_lag.max() == 3
+    assert int(state.iterations) == 12
+    workflow.close()

@@ -1,0 +1,66 @@
+"""What a config says of actors, and what is refused in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from evorl.actors.actor_settings import ActorSettings, actor_settings
+from evorl.workflows.assembly import workflow_from_config
+
+CONFIG = {"env": {"name": "gymnax/CartPole-v1"}, "num_envs": 4, "agent": {"network": {"torso": [8]}}}
+
+
+def build(algorithm: str, actors: dict[str, Any], **changes: Any) -> Any:
+    return workflow_from_config({"workflow": f"evorl.algorithms.{algorithm}", **CONFIG, "actors": actors, **changes})
+
+
+def test_what_is_silent_is_as_usual() -> None:
+    assert dataclasses.asdict(actor_settings({"count": 3})) == dataclasses.asdict(ActorSettings(count=3))
+    assert not actor_settings({}).is_async
+    assert actor_settings({"mode": "async"}).is_async
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"kind": "proces"}, "Did you mean 'process'"),
+        ({"mode": "asynch"}, "Did you mean 'async'"),
+        ({"number": 3}, "'number'"),
+        ({"count": 0}, "count"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"mode": "async", "count": 4, "max_lag": 2}, "keeps only 3 of actors.count=4 busy: choose at least 3"),
+        (3, "actors must be a mapping"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        actor_settings(config)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "actors", "changes", "says"),
+    [
+        ("ppo.PPOWorkflow", {"mode": "async"}, {}, "PPOWorkflow does not correct for that.*agent=impala"),
+        ("dqn.DQNWorkflow", {"mode": "async"}, {"n_step": 3}, "several steps in a row"),
+        ("r2d2.R2D2Workflow", {"mode": "async"}, {"agent": {}}, "several steps in a row"),
+        ("ppo.PPOWorkflow", {"count": 3}, {}, "num_envs=4 environments cannot be shared evenly by actors.count=3"),
+        ("ppo.PPOWorkflow", {}, {"num_seeds": 2}, "actors collect for one seed"),
+        ("trpo.TRPOWorkflow", {}, {}, "does not collect rollouts that actors could"),
+    ],
+)
+def test_what_cannot_learn_from_actors_is_refused_in_words(
+    algorithm: str, actors: dict, changes: dict, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        build(algorithm, actors, **changes)
+
+
+def test_an_asynchronous_iteration_is_of_one_actor() -> None:
+    together = build("impala.IMPALAWorkflow", {"count": 2, "mode": "sync"})
+    one = build("impala.IMPALAWorkflow", {"count": 2, "mode": "async"})
+    assert (together.env.num_envs, one.env.num_envs) == (4, 2)
+    assert together.timesteps_per_iteration == 2 * one.timesteps_per_iteration
+    assert not together.is_one_program

@@ -1,0 +1,61 @@
+"""Actors that are processes: the same numbers, faults that cost running episodes only, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from evorl.envs.host.host_vector_env import HostEnvError
+from tests.actors.test_actor_loop import SUPPORT, after, build
+from tests.conformance.env import assert_trees_equal
+
+
+def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
+    """Signals end two of them in turn; before that and after, what they collect is as that of one process."""
+    expected = after(build("ppo", None), 2)
+    workflow = build("ppo", {"kind": "process", "count": 2})
+    told: list[str] = []
+    state = workflow.iterate(workflow.init(7), 2, told.append)[1]
+    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    pool = workflow.actors._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]
+    for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
+        before = pool._actors[number].process.pid
+        os.kill(before, what)
+        start = time.monotonic()
+        metrics, state = workflow.iterate(state, 2, told.append)
+        assert np.isfinite(metrics.policy_loss).all()
+        assert told[-1].startswith(f"Actor {number} ")
+        assert "replaced; its running episodes are dropped" in told[-1]
+        assert pool._actors[number].process.pid != before
+        assert time.monotonic() - start < 60
+        assert not os.path.exists(f"/proc/{before}")
+    assert "SIGKILL" in told[0]
+    assert "no sign of life" in told[1]
+    pids = [actor.process.pid for actor in pool._actors.values()]
+    workflow.close()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
+    env = {"factory": f"{SUPPORT}:faulty", "fault": "raise"}
+    workflow = build("ppo", {"kind": "process", "count": 1}, env)
+    with pytest.raises(HostEnvError, match="actor 0: environment 0 failed in step: RuntimeError: the motor is burnt"):
+        workflow.learn(key=0)
+    workflow.close()
+
+
+def test_a_rollout_that_takes_too_long_is_asked_of_another_actor() -> None:
+    env = {"factory": f"{SUPPORT}:faulty", "seconds": 0.05}
+    workflow = build("ppo", {"kind": "process", "count": 1, "timeout": 0.4}, env, num_envs=1)
+    told: list[str] = []
+    _, state = workflow.iterate(workflow.init(0), 1, told.append)
+    assert told == []  # the first one compiles, and is waited for
+    workflow.iterate(state, 1, told.append)
+    assert len(told) == 1
+    assert "did not answer for" in told[0]
+    assert "(actors.timeout): replaced" in told[0]
+    workflow.close()

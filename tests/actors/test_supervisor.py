@@ -1,0 +1,42 @@
+"""What becomes of actors that die again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.actors import supervisor
+from evorl.envs.host.host_vector_env import HostEnvError
+
+
+class Dying:
+    """A pool whose actors always die."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    def start(self, number: int) -> None:
+        self.started += 1
+
+    def send(self, number: int, request: Any) -> None:
+        pass
+
+    def answers(self, timeout: float) -> list:
+        return []
+
+    def why_dead(self, number: int) -> str:
+        return "ended by signal SIGSEGV"
+
+    def stop(self, number: int) -> None:
+        pass
+
+
+def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
+    told: list[str] = []
+    pool = Dying()
+    actors = supervisor.Supervisor(pool, 1, 60.0, told.append)  # pyright: ignore[reportArgumentType]
+    actors.submit(0, ())
+    with pytest.raises(HostEnvError, match="actor 0 ended by signal SIGSEGV, 6 times in a row without a rollout"):
+        actors.take([0])
+    assert len(told) == supervisor.MOST_DEATHS == pool.started - 1

@@ -1,0 +1,196 @@
+"""Simulators behind the interface of vector environments: the numbers of JAX environments, by loop and by callback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import create_env
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.evaluators import Evaluator
+from evorl.types import PyTreeDict
+from evorl.workflows.assembly import workflow_from_config
+from evorl.workflows.workflow import Workflow
+from tests.conformance.env import assert_trees_equal
+
+SUPPORT = "tests.support.host_envs"
+NETWORK = {"agent": {"network": {"torso": [16]}}}
+OFF_POLICY = {"num_envs": 2, "learning_starts": 8, "batch_size": 16, "updates_per_iteration": 2, "replay_capacity": 256}
+# Agent, its environment in both worlds, and settings.
+CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "ppo": ("PPOWorkflow", "CartPole-v1", "cartpole", {"num_envs": 4, "rollout_length": 16, "num_minibatches": 2}),
+    "dqn": ("DQNWorkflow", "CartPole-v1", "cartpole", OFF_POLICY | {"rollout_length": 8}),
+    "sac": ("SACWorkflow", "Pendulum-v1", "pendulum", OFF_POLICY | {"rollout_length": 4}),
+}
+
+
+def trained(algorithm: str, host: str | None, num_updates: int = 5, **changes: Any) -> tuple[Workflow, Any, PyTreeDict]:
+    """After some iterations in a JAX environment (``host`` is ``None``) or the same one on the host."""
+    cls, name, function, settings = CASES[algorithm]
+    env = {"name": f"gymnax/{name}"} if host is None else {"factory": f"{SUPPORT}:{function}", "host": host}
+    path = f"evorl.algorithms.{algorithm}.{cls}"
+    workflow = workflow_from_config(
+        {"workflow": path, "env": env, "eval_episodes": 2, "env_chunk": None, **settings, **NETWORK, **changes}
+    )
+    metrics, state = workflow.iterate(workflow.init(7), num_updates)
+    return workflow, state, jax.tree.map(lambda x: x[:num_updates], metrics)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def on_device(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    return request.param, trained(request.param, None)[1]
+
+
+@pytest.mark.parametrize("host", ["loop", "callback"])
+def test_the_numbers_are_those_of_the_same_environment_in_jax(on_device: tuple[str, Any], host: str) -> None:
+    algorithm, expected = on_device
+    workflow, state, _ = trained(algorithm, host)
+    assert workflow.is_one_program == (host == "callback")
+    assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
+    assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
+    np.testing.assert_array_equal(state.env_state._internal.episode, expected.env_state._internal.episode)
+    workflow.close()
+
+
+@pytest.mark.parametrize("host", ["loop", "callback"])
+def test_seeds_side_by_side_have_environments_of_their_own(host: str) -> None:
+    workflow, both, _ = trained("ppo", host, num_seeds=2)
+    alone = [trained("ppo", host)[1], None]
+    config_seed_8 = workflow_of_ppo(host)
+    alone[1] = config_seed_8.iterate(config_seed_8.init(8), 5)[1]
+    for i, state in enumerate(alone):
+        params = jax.tree.map(lambda x, i=i: x[i], both.agent_state.params)
+        assert_trees_equal(params, state.agent_state.params, 1e-5)
+    assert np.isfinite(workflow.evaluate(both).episode_return).all()
+    workflow.close()
+
+
+def workflow_of_ppo(host: str) -> Workflow:
+    cls, _, function, settings = CASES["ppo"]
+    env = {"factory": f"{SUPPORT}:{function}", "host": host}
+    return workflow_from_config({"workflow": f"evorl.algorithms.ppo.{cls}", "env": env, **settings, **NETWORK})
+
+
+def simulated(parallel: int = 3, function: str = "cartpole", **options: Any) -> Any:
+    return create_env({"factory": f"{SUPPORT}:{function}"}, parallel=parallel, **options)
+
+
+def test_an_episode_is_followed_by_the_start_of_its_counterpart() -> None:
+    """With the wrappers that options ask for, and the true successor beside what is seen next."""
+    options = {"history": 2, "reward_scale": 0.5, "max_episode_steps": 6}
+    host = simulated(**options)
+    jax_env = create_env("gymnax/CartPole-v1", parallel=3, **options)
+    states = [env.reset(jax.random.key(1)) for env in (host, jax_env)]
+    ends = 0
+    for step in range(15):
+        states = [
+            env.step(state, jnp.asarray([0, 1, step % 2])) for env, state in zip((host, jax_env), states, strict=True)
+        ]
+        for name in ("obs", "reward", "done"):
+            assert_trees_equal(*(getattr(state, name) for state in states), 1e-5)
+        infos = [{name: state.info[name] for name in jax_env.reset(jax.random.key(0)).info} for state in states]
+        assert_trees_equal(*infos, 1e-5)
+        ends += int(states[0].done.sum())
+    assert ends >= 6
+    host.close()
+
+
+def test_an_older_state_is_refused_in_words() -> None:
+    env = simulated()
+    start = env.reset(jax.random.key(0))
+    env.step(start, jnp.zeros(3, jnp.int32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no longer where this state left them"):
+        jax.block_until_ready(env.step(start, jnp.zeros(3, jnp.int32)))
+    assert not env.is_live(start)
+    again = env.next_episodes(start)
+    assert_trees_equal(again.obs, start.obs)  # no step of that episode had been made
+    assert env.is_live(again)
+    env.close()
+
+
+def test_next_episodes_are_those_whose_turn_it_is() -> None:
+    env, other = simulated(max_episode_steps=4), simulated(max_episode_steps=4)
+    state = env.step(env.reset(jax.random.key(0)), jnp.zeros(3, jnp.int32))
+    restarted = other.next_episodes(state)
+    for _ in range(3):
+        state = env.step(state, jnp.zeros(3, jnp.int32))
+    assert state.done.all()
+    assert_trees_equal(restarted.obs, state.obs)
+    env.close()
+    other.close()
+
+
+def test_a_partial_reset_starts_the_rows_it_names() -> None:
+    env = simulated()
+    state = env.step(env.reset(jax.random.key(0)), jnp.zeros(3, jnp.int32))
+    mask = jnp.asarray([False, True, False])
+    fresh = env.partial_reset(state, mask, jax.random.key(5))
+    np.testing.assert_array_equal(fresh.info.steps, [1, 0, 1])
+    assert_trees_equal(fresh.obs[0], state.obs[0])
+    assert (fresh.obs[1] != state.obs[1]).any()
+    after = env.step(fresh, jnp.zeros(3, jnp.int32))
+    np.testing.assert_array_equal(after.info.steps, [2, 1, 2])
+    env.close()
+
+
+def test_evaluation_plays_whole_episodes_and_ended_rows_freeze() -> None:
+    env = simulated(parallel=4, function="cartpole", autoreset_mode="disabled", max_steps=30)
+    workflow = workflow_of_ppo("callback")
+    agent_state = workflow.init(0).agent_state
+    evaluator = Evaluator(env=env, agent_fn=workflow.agent.evaluate_actions, max_episode_steps=30)
+    seen = evaluator.evaluate(agent_state, jax.random.key(3), 6)
+    jax_env = create_env("gymnax/CartPole-v1", parallel=4, autoreset_mode="disabled", max_episode_steps=30)
+    expected = evaluator.replace(env=jax_env).evaluate(agent_state, jax.random.key(3), 6)
+    np.testing.assert_array_equal(seen.episode_lengths, expected.episode_lengths)
+    np.testing.assert_allclose(seen.episode_returns, expected.episode_returns, rtol=1e-5)
+    env.close()
+    workflow.close()
+
+
+@pytest.mark.parametrize("host", ["loop", "callback"])
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("raise", r"environment 0 failed in step: RuntimeError: the motor is burnt .*step 5"),
+        ("nan", r"environment 0 gave observation numbers that are not finite at step 5"),
+        ("reward", r"environment 0 gave reward numbers that are not finite at step 5"),
+        ("shape", r"environment 0 gave an observation of shape \[4\], and its space says \[3\].*step 5"),
+    ],
+)
+def test_a_faulty_simulator_is_named_in_a_sentence(host: str, fault: str, says: str) -> None:
+    workflow = workflow_from_config(
+        {
+            "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+            "env": {"factory": f"{SUPPORT}:faulty", "fault": fault, "host": host},
+            "eval_interval": 0,
+            **CASES["ppo"][3],
+            **NETWORK,
+        }
+    )
+    with pytest.raises(HostEnvError, match=says):
+        workflow.learn(key=0)
+    workflow.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"action_repeat": 2}, "action_repeat is for JAX environments"),
+        ({"autoreset_mode": "fast"}, "autoreset_mode=fast is for JAX environments"),
+        ({"host": "lop"}, "'lop'.* Did you mean 'loop'"),
+    ],
+)
+def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        simulated(**options)
+
+
+def test_simulators_serve_one_device() -> None:
+    cls, _, function, settings = CASES["ppo"]
+    config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
+    with pytest.raises(ValueError, match="simulators on the host serve one device"):
+        workflow_from_config({**config, "devices": 2})

@@ -1,0 +1,135 @@
+"""The host's side of the bridge: what simulators are told, what of their answers is believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.envs import Box, Discrete
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.host.simulators import Simulators
+
+SEEDS = np.array([[1, 2], [0, 7]], np.uint32)
+
+
+class Counter(HostVectorEnv):
+    """Observes how many steps there were since the reset, and the seed; ends at three. Remembers what it was asked."""
+
+    obs_space = Box(-np.inf, np.inf, (2,))
+    action_space = Discrete(2)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.asked: list[Any] = []
+        self.closed = False
+        self.answer: dict[str, Any] = {}
+
+    def reset(self, seeds: np.ndarray) -> Any:
+        self.steps, self.seeds = np.zeros(self.num_envs), seeds.copy()
+        self.asked.append(("reset", seeds.tolist()))
+        return self._obs()
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        self.asked.append(("step", actions.tolist()))
+        usual = {"obs": self._obs(), "reward": np.ones(self.num_envs), "termination": self.steps >= 3}
+        usual |= {"truncation": np.zeros(self.num_envs, bool), "info": {}} | self.answer
+        return tuple(usual.values())
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
+        self.steps, self.seeds = np.where(mask, 0, self.steps), np.where(mask, seeds, self.seeds)
+        self.asked.append(("partial_reset", mask.tolist()))
+        return self._obs()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _obs(self) -> np.ndarray:
+        return np.stack([self.steps, self.seeds % 2**16], axis=1).astype(np.float32)
+
+
+def told(answer: dict, actions: tuple = (0, 1), steps: int = 0, **changes: Any) -> dict:
+    seeds = np.array([[0, 100], [0, 200]], np.uint32)
+    now = {"actions": np.array(actions), "seeds": seeds, "episode_steps": np.full(2, steps), "obs": answer["start"]}
+    return now | {"token": answer["token"], "saved": answer["saved"]} | changes
+
+
+def test_ended_rows_start_by_their_seeds_and_the_successor_is_true() -> None:
+    simulators = Simulators(Counter, 2, None)
+    answer = simulators.reset(SEEDS)
+    assert simulators.usual.asked == [("reset", [(1 << 32) + 2, 7])]
+    for step in range(3):
+        answer = simulators.step(told(answer, steps=step))
+    np.testing.assert_array_equal(answer["obs"][:, 0], [3, 3])
+    np.testing.assert_array_equal(answer["start"], [[0, 100], [0, 200]])
+    assert answer["termination"].all()
+    assert [name for name, _ in simulators.usual.asked] == ["reset", "step", "step", "step", "partial_reset"]
+
+
+def test_a_time_limit_of_ours_cuts_and_the_end_of_the_task_comes_first() -> None:
+    simulators = Simulators(Counter, 2, 2)
+    answer = simulators.step(told(simulators.reset(SEEDS), steps=1))
+    assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([True, True], [False, False])
+    simulators.usual.answer = {"termination": np.array([True, False])}
+    answer = simulators.step(told(answer, steps=1))
+    assert (answer["truncation"].tolist(), answer["termination"].tolist()) == ([False, True], [True, False])
+
+
+def test_tokens_tell_where_the_simulators_are() -> None:
+    simulators, twin = Simulators(Counter, 2, None), Simulators(Counter, 2, None)
+    start = simulators.reset(SEEDS)
+    assert not twin.is_live(start["token"])
+    np.testing.assert_array_equal(twin.reset(SEEDS)["token"], start["token"])
+    after = simulators.step(told(start))
+    assert simulators.is_live(after["token"])
+    assert not simulators.is_live(start["token"])
+    assert twin.step(told(start, actions=(1, 1)))["token"][0] != after["token"][0]
+    with pytest.raises(HostEnvError, match="no longer where this state left them"):
+        simulators.step(told(start))
+
+
+def test_a_restart_is_of_the_rows_it_names() -> None:
+    simulators = Simulators(Counter, 2, None)
+    answer = simulators.step(told(simulators.reset(SEEDS)))
+    again = simulators.restart(told(answer, mask=np.array([True, False])))
+    np.testing.assert_array_equal(again["start"][0], [0, 100])
+    assert simulators.is_live(again["token"])
+    np.testing.assert_array_equal(simulators.usual.steps, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"obs": np.zeros((2, 3), np.float32)}, r"observation must have the shape \[2, 2\] at step 1, got \[2, 3\]"),
+        ({"obs": {"a": np.zeros((2, 2))}}, r"observation must have the shape \[2, 2\] at step 1, got \[\]"),
+        ({"reward": np.zeros(3)}, r"reward must have the shape \[2\] at step 1"),
+        ({"reward": np.array([0.0, np.nan])}, "environment 1 gave reward numbers that are not finite at step 1"),
+        ({"obs": np.full((2, 2), np.inf)}, "environment 0 gave observation numbers that are not finite at step 1"),
+    ],
+)
+def test_answers_that_may_not_be_are_told_in_a_sentence(answer: dict, says: str) -> None:
+    simulators = Simulators(Counter, 2, None)
+    start = simulators.reset(SEEDS)
+    simulators.usual.answer = answer
+    with pytest.raises(HostEnvError, match=says):
+        simulators.step(told(start))
+
+
+def test_other_numbers_of_rows_have_simulators_of_their_own_and_all_are_closed() -> None:
+    made: list[Counter] = []
+
+    def make(num_rows: int) -> Counter:
+        made.append(Counter(num_rows))
+        return made[-1]
+
+    simulators = Simulators(make, 2, None)
+    answer = simulators.reset(SEEDS)
+    simulators.reset(np.repeat(SEEDS, 2, axis=0))
+    assert [env.num_envs for env in made] == [2, 4]
+    simulators.step(told(answer))
+    simulators.close()
+    assert all(env.closed for env in made)
+    with pytest.raises(HostEnvError, match="3 simulators were asked for, and 2 made"):
+        Simulators(lambda _: Counter(2), 3, None)

@@ -1,0 +1,171 @@
+"""Gymnasium's environments as simulators, in this process and in processes of their own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from evorl.envs import Box, DictSpace, Discrete, TupleSpace, create_env
+from evorl.envs.gymnasium import (
+    AsyncGymnasiumEnv,
+    InProcessGymnasiumEnv,
+    action_space_of,
+    make_gymnasium_simulators,
+    space_of,
+)
+from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from tests.conformance.host_vector_env import NUM_ENVS, SEEDS, HostVectorEnvContract, assert_same
+from tests.support.host_envs import Faulty, faulty
+
+
+class TestInProcess(HostVectorEnvContract):
+    @staticmethod
+    def make(num_envs: int) -> HostVectorEnv:
+        return make_gymnasium_simulators("CartPole-v1", num_envs, max_episode_steps=15)
+
+
+def test_processes_give_what_this_process_gives() -> None:
+    inside, outside = (
+        make_gymnasium_simulators("Pendulum-v1", NUM_ENVS, vectorization=how, max_episode_steps=3)
+        for how in ("in_process", "async")
+    )
+    assert_same(inside.reset(SEEDS), outside.reset(SEEDS))
+    for _ in range(3):
+        actions = np.full((NUM_ENVS, 1), 0.3, np.float32)
+        one, other = inside.step(actions), outside.step(actions)
+        assert_same(one[:4], other[:4])
+    assert one[3].all()
+    mask = np.array([True, False, True])
+    assert_same(inside.partial_reset(mask, SEEDS), outside.partial_reset(mask, SEEDS), mask)
+    inside.close()
+    outside.close()
+
+
+def test_a_worker_that_fails_is_told_in_a_sentence() -> None:
+    env = AsyncGymnasiumEnv(functools.partial(faulty, "raise", 1), 2)
+    env.reset(SEEDS[:2])
+    with pytest.raises(HostEnvError, match=r"worker of Gymnasium failed in step.*motor is burnt"):
+        env.step(np.zeros(2, np.int64))
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (spaces.Box(-1.0, 2.0, (3,), np.float64), Box(-1.0, 2.0, (3,), np.float32)),
+        (spaces.Box(0, 255, (4, 4, 1), np.uint8), Box(0, 255, (4, 4, 1), np.uint8)),
+        (spaces.Discrete(3), Discrete(3)),
+        (spaces.Discrete(3, start=-1), Box(-1, 1, (), np.int32)),
+        (spaces.MultiDiscrete([2, 5]), Box(np.array([0, 0]), np.array([1, 4]), (2,), np.int32)),
+        (spaces.MultiBinary(3), Box(0, 1, (3,), np.int8)),
+        (spaces.Dict({"a": spaces.Discrete(2)}), DictSpace({"a": Discrete(2)})),
+        (spaces.Tuple([spaces.Discrete(2)]), TupleSpace([Discrete(2)])),
+    ],
+)
+def test_spaces_of_observations(theirs: Any, ours: Any) -> None:
+    assert space_of(theirs) == ours
+
+
+def test_choices_at_once_are_one_choice_among_all_combinations() -> None:
+    space, convert = action_space_of(spaces.MultiDiscrete([2, 3], start=[0, 5]))
+    assert space == Discrete(6)
+    np.testing.assert_array_equal(convert(np.arange(6)), [[0, 5], [0, 6], [0, 7], [1, 5], [1, 6], [1, 7]])
+    space, convert = action_space_of(spaces.MultiBinary(2))
+    np.testing.assert_array_equal(convert(np.arange(4)), [[0, 0], [0, 1], [1, 0], [1, 1]])
+    space, convert = action_space_of(spaces.Discrete(3, start=-1))
+    np.testing.assert_array_equal(convert(np.arange(3)), [-1, 0, 1])
+    space, convert = action_space_of(spaces.Box(-2.0, 2.0, (1,), np.float64))
+    assert convert(np.zeros((2, 1), np.float32)).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [(spaces.MultiDiscrete([100] * 4), "100,000,000 combinations"), (spaces.Text(4), "agents act in")],
+)
+def test_actions_that_no_agent_has_are_refused_in_words(space: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        action_space_of(space)
+
+
+class Camera(gymnasium.Env):
+    """Observations of several kinds."""
+
+    observation_space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (2, 2), np.uint8), "place": spaces.Tuple([spaces.Box(-1.0, 1.0, (2,))])}
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self._seen(0), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return self._seen(int(action)), 1.0, False, False, {}
+
+    @staticmethod
+    def _seen(action: int) -> dict:
+        return {"image": np.full((2, 2), action, np.uint8), "place": (np.full(2, action / 2, np.float32),)}
+
+
+def test_observations_of_several_kinds_and_one_entry_of_them() -> None:
+    env = InProcessGymnasiumEnv(Camera, 2)
+    env.reset(SEEDS[:2])
+    obs = env.step(np.array([0, 1]))[0]
+    assert env.obs_space.contains(obs).all()
+    np.testing.assert_array_equal(obs["image"][:, 0, 0], [0, 1])
+    np.testing.assert_array_equal(obs["place"][0][:, 0], [0.0, 0.5])
+    only = InProcessGymnasiumEnv(Camera, 2, obs_key="image")
+    assert only.obs_space == Box(0, 255, (2, 2), np.uint8)
+    np.testing.assert_array_equal(only.reset(SEEDS[:2]), np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match="Did you mean 'image'"):
+        InProcessGymnasiumEnv(Camera, 2, obs_key="imag")
+    with pytest.raises(ValueError, match="chooses an entry of a dict"):
+        InProcessGymnasiumEnv(Faulty, 2, obs_key="image")
+
+
+def test_metrics_come_from_info() -> None:
+    env = create_env({"factory": "tests.support.host_envs:faulty"}, parallel=2)
+    env.close()
+    simulators = InProcessGymnasiumEnv(functools.partial(faulty, "info", 2), 2, metrics=["height"])
+    simulators.reset(SEEDS[:2])
+    np.testing.assert_array_equal(simulators.step(np.zeros(2))[4]["height"], [0.5, 0.5])
+    with pytest.raises(HostEnvError, match=r"environment 0 failed in step: KeyError: 'height'"):
+        simulators.step(np.zeros(2))
+
+
+def test_wrappers_are_named_in_the_config() -> None:
+    wrappers = ["TimeAwareObservation", {"name": "FrameStackObservation", "stack_size": 3}]
+    env = create_env("gymnasium/CartPole-v1", wrappers=wrappers, parallel=2)
+    assert env.obs_space.shape == (3, 5)
+    assert env.reset(jax.random.key(0)).obs.shape == (2, 3, 5)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("CartPol-v1", {}, "Did you mean 'CartPole-v1'"),
+        ("CartPole-v1", {"gravty": 1}, "Gymnasium cannot make CartPole-v1 with .*gravty"),
+        ("CartPole-v1", {"wrappers": ["TimeAware"]}, "no wrapper of Gymnasium 'TimeAware'"),
+        ("CartPole-v1", {"wrappers": [{"name": "FrameStackObservation"}]}, "cannot wrap CartPole-v1"),
+        ("CartPole-v1", {"vectorization": "asinc"}, "Did you mean 'async'"),
+        ("no_such_package:Env-v0", {}, "no_such_package"),
+    ],
+)
+def test_what_there_is_not_is_refused_in_words(name: str, options: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        create_env(f"gymnasium/{name}", **options)
+
+
+def test_a_picture_of_the_first_environment() -> None:
+    env = create_env("gymnasium/CartPole-v1", parallel=2, render_mode="rgb_array_list")
+    env.close()
+    simulators = InProcessGymnasiumEnv(Camera, 1)
+    with pytest.raises(NotImplementedError):
+        simulators.render()

@@ -1,0 +1,48 @@
+"""JAX environments as Gymnasium's."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from evorl.envs import Box, DictSpace, Discrete, TupleSpace, create_env
+from evorl.envs.gymnasium import space_of
+from evorl.envs.gymnasium_export import as_gymnasium, gymnasium_space
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_it_is_an_environment_by_gymnasiums_own_check(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(Box|render|spec).*")  # advice, not requirements
+        check_env(as_gymnasium(create_env(f"gymnax/{name}").env), skip_render_check=True)
+
+
+def test_an_episode_is_that_of_the_key_with_the_seeds_words() -> None:
+    env = create_env("gymnax/CartPole-v1").env
+    theirs = as_gymnasium(env)
+    seed = (3 << 32) | 9
+    state = env.reset(jax.random.wrap_key_data(np.array([3, 9], np.uint32)))
+    obs, _ = theirs.reset(seed=seed)
+    np.testing.assert_array_equal(obs, state.obs)
+    for step in range(30):
+        state = env.step(state, np.int32(step % 3 == 0))
+        obs, reward, termination, truncation, _ = theirs.step(int(step % 3 == 0))
+        np.testing.assert_allclose(obs, state.obs, rtol=1e-6)
+        assert (reward, termination, truncation) == (state.reward, state.info.termination, state.info.truncation)
+    first, _ = theirs.reset()
+    second, _ = theirs.reset()
+    assert (first != second).any()
+
+
+def test_spaces_there_and_back_are_the_same() -> None:
+    space = DictSpace({"a": Box(-1.0, 2.0, (3,)), "b": TupleSpace([Discrete(4), Box(0, 255, (2, 2), np.uint8)])})
+    assert space_of(gymnasium_space(space)) == space
+
+
+def test_vector_environments_are_refused_in_words() -> None:
+    with pytest.raises(TypeError, match="takes a single environment, got VmapAutoResetWrapper"):
+        as_gymnasium(create_env("gymnax/CartPole-v1"))

@@ -1,0 +1,179 @@
+"""Agents of parallel environments as rows: the contract, who ends when, spaces, errors in words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pettingzoo
+import pytest
+
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.pettingzoo import PettingZooVectorEnv, make_pettingzoo_simulators
+from evorl.envs.space import Box, DictSpace, Discrete
+from tests.conformance.host_vector_env import SEEDS, HostVectorEnvContract, assert_same, random_actions
+from tests.support.parallel_game import WalkGame
+
+GAME = "tests.support.parallel_game:make_walk_game"
+SIX_SEEDS = np.arange(6, dtype=np.uint64)
+SECOND_COPY = np.array([False] * 3 + [True] * 3)
+WALK = np.ones(3, np.int32)
+
+
+class TestOneAgentEach(HostVectorEnvContract):
+    """Each copy has one agent, so that any row may be restarted."""
+
+    @staticmethod
+    def make(num_envs: int) -> PettingZooVectorEnv:
+        return make_pettingzoo_simulators(GAME, num_envs, limits=(3.0,), metrics=["time"])
+
+
+class TestDicts(HostVectorEnvContract):
+    """Observations by name."""
+
+    @staticmethod
+    def make(num_envs: int) -> PettingZooVectorEnv:
+        return make_pettingzoo_simulators(GAME, num_envs, limits=(3.0,), kind="dict")
+
+
+def _walk(env: PettingZooVectorEnv, num_steps: int) -> list[tuple]:
+    env.reset(SIX_SEEDS[: env.num_envs])
+    return [env.step(np.ones(env.num_envs, np.int32)) for _ in range(num_steps)]
+
+
+def test_rows_are_the_agents_of_copies_in_order() -> None:
+    env = make_pettingzoo_simulators(GAME, 6)
+    assert (env.obs_space, env.action_space) == (Box(-1.0, 100.0, (2,)), Discrete(2))
+    start = env.reset(SIX_SEEDS)
+    assert start.dtype == np.float32
+    games = [WalkGame(), WalkGame()]
+    for copy, game in enumerate(games):
+        seen, _ = game.reset(seed=3 * copy)  # the seed of the copy's first row
+        np.testing.assert_array_equal(start[3 * copy : 3 * copy + 3], np.float32(list(seen.values())))
+    obs, reward, *_ = env.step(np.array([1, 0, 0, 0, 1, 1]))
+    np.testing.assert_allclose(obs[:, 0] - start[:, 0], [1, 0, 0, 0, 1, 1], atol=1e-6)
+    assert reward.tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_copy_ends_with_its_last_agent_and_those_gone_wait_in_nothing() -> None:
+    env = make_pettingzoo_simulators(GAME, 3, metrics=["time"])
+    steps = _walk(env, 9)
+    obs, reward, termination, truncation = (np.array([step[i] for step in steps]) for i in range(4))
+    time = np.array([step[4]["time"] for step in steps])
+    assert not truncation.any()
+    assert termination[:-1].sum() == 0
+    assert termination[-1].all()
+    assert reward[:, 0].tolist() == [1, 1, 1] + [0] * 6, "the return of the first agent is that of its own episode"
+    assert reward[:, 1].tolist() == [2] * 6 + [0] * 3
+    assert not obs[2:, 0].any(), "from its end on, the successor of the last step included"
+    assert not obs[5:, 1].any()
+    assert obs[1, 0].all()
+    assert obs[-1, 2, 0] > 9, "the true successor of the agent that was last"
+    assert time[:, 0].tolist() == [1, 2, 3] + [0] * 6
+
+
+def test_copy_ends_with_its_first_agent_where_that_is_asked_for() -> None:
+    steps = _walk(make_pettingzoo_simulators(GAME, 3, ends="any"), 3)
+    obs, reward, termination, truncation, _ = steps[-1]
+    assert termination.tolist() == [True, False, False]
+    assert truncation.tolist() == [False, True, True]
+    assert (obs[:, 0] > 3).all(), "true successors, also of those that are cut"
+    assert reward.tolist() == [1, 2, 3]
+    assert not any((step[2] | step[3]).any() for step in steps[:-1])
+
+
+def test_time_ends_a_copy_and_does_not_terminate_who_is_left() -> None:
+    steps = _walk(make_pettingzoo_simulators(GAME, 3, max_cycles=5), 5)
+    obs, _, termination, truncation, _ = steps[-1]
+    assert termination.tolist() == [True, False, False]
+    assert truncation.tolist() == [False, True, True]
+    assert not obs[0].any()
+    assert obs[1:, 0].min() > 5
+
+
+def test_copies_restart_one_by_one() -> None:
+    env, twin = make_pettingzoo_simulators(GAME, 6), make_pettingzoo_simulators(GAME, 6)
+    for each in (env, twin):
+        each.reset(SIX_SEEDS)
+        for step in range(4):
+            each.step(random_actions(each, step))
+    start = env.partial_reset(SECOND_COPY, SIX_SEEDS + np.uint64(50))
+    assert (start[SECOND_COPY, 1] == 0).all()
+    mine, its = env.step(random_actions(env, 9)), twin.step(random_actions(twin, 9))
+    assert_same(mine, its, ~SECOND_COPY)
+    assert mine[0][SECOND_COPY, 1].tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="3 rows of a copy start together"):
+        env.partial_reset(np.array([True, False, False] * 2), SIX_SEEDS)
+
+
+def test_agents_that_are_gone_are_back_after_a_restart() -> None:
+    env = make_pettingzoo_simulators(GAME, 3)
+    _walk(env, 9)
+    assert env.partial_reset(np.ones(3, np.bool_), SIX_SEEDS[:3]).any(axis=1).all()
+    obs, reward, termination, truncation, _ = env.step(WALK)
+    assert obs.all()
+    assert reward.tolist() == [1, 2, 3]
+    assert not (termination | truncation).any()
+
+
+def test_registered_environments_and_dicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = pettingzoo.EnvSpec(id="tests/walk-v0", entry_point=WalkGame)
+    monkeypatch.setitem(pettingzoo.parallel_registry, "tests/walk-v0", spec)
+    env = make_pettingzoo_simulators("tests/walk-v0", 3, kind="dict")
+    assert isinstance(env.obs_space, DictSpace)
+    obs = env.reset(SEEDS)
+    assert obs["place"].shape == (3, 2)
+    copies = env._envs
+    env.close()
+    assert all(copy.closed for copy in copies)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_envs", "options", "message"),
+    [
+        ("sisl/pursit-v5", 3, {}, "no parallel environment of PettingZoo 'sisl/pursit-v5'. Did you mean 'sisl/pursuit"),
+        (GAME, 4, {}, "has 3 agents, which are rows: take a multiple of 3"),
+        (GAME, 3, {"limts": (1.0,)}, "cannot be made with {'limts'.*unexpected keyword argument 'limts'"),
+        (GAME, 3, {"ends": "al"}, "no value of env.ends 'al'. Did you mean 'all'"),
+        (GAME, 3, {"kind": "unequal"}, r"action_space of walker_0 is Discrete\(2\) and that of walker_2 Discrete\(3\)"),
+        ("tests.support.parallel_game:make_no_game", 3, {}, "must be a parallel environment of PettingZoo"),
+        ("tests.support.parallel_game:nothing", 3, {}, "has no attribute 'nothing'"),
+        ("tests.support.no_module:make", 3, {}, "No module named 'tests.support.no_module'"),
+    ],
+)
+def test_errors_in_words(name: str, num_envs: int, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_pettingzoo_simulators(name, num_envs, **options)
+
+
+def test_missing_library_of_an_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = pettingzoo.EnvSpec(id="tests/needy-v0", entry_point="no_such_library_of_games:make")
+    monkeypatch.setitem(pettingzoo.parallel_registry, "tests/needy-v0", spec)
+    with pytest.raises(ImportError, match="You may need to install additional dependencies"):
+        make_pettingzoo_simulators("tests/needy-v0", 3)
+
+
+def test_failure_of_a_copy_names_its_rows() -> None:
+    env = make_pettingzoo_simulators(GAME, 6, fails_at=2)
+    env.reset(SIX_SEEDS)
+    env.step(np.ones(6, np.int32))
+    env.partial_reset(~SECOND_COPY, SIX_SEEDS)
+    with pytest.raises(
+        HostEnvError, match=r"environments 3 to 5 \(copy 1\) failed in step: ZeroDivisionError: the flo"
+    ):
+        env.step(np.ones(6, np.int32))
+
+
+def test_unknown_metric_is_told() -> None:
+    env = make_pettingzoo_simulators(GAME, 3, metrics=["tme"])
+    env.reset(SEEDS)
+    with pytest.raises(HostEnvError, match="the info of walker_0 in copy 0 has no 'tme'"):
+        env.step(WALK)
+
+
+def test_import_of_the_adapter_does_not_import_pettingzoo() -> None:
+    code = "import sys, evorl.envs.pettingzoo; print('pettingzoo' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

@@ -1,0 +1,35 @@
+"""What stands side by side is taken together."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.ops.joined_vmap import any_under_vmap, joined_under_vmap
+
+
+def test_rows_of_all_are_one_batch() -> None:
+    seen = []
+
+    def centred(x: jax.Array, y: jax.Array) -> jax.Array:
+        seen.append(x.shape)
+        return x - x.mean(axis=0) + y
+
+    x, y = jnp.arange(24.0).reshape(2, 3, 4), jnp.ones((3, 4))
+    joined = jax.vmap(joined_under_vmap(centred), (0, None))(x, y)
+    assert seen[-1] == (6, 4)
+    np.testing.assert_allclose(joined, x - x.reshape(6, 4).mean(axis=0) + 1.0)
+
+
+def test_a_loop_goes_on_while_it_does_for_any() -> None:
+    def count(limit: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def running(carry: tuple) -> jax.Array:
+            return any_under_vmap(carry[0] < limit)
+
+        return jax.lax.while_loop(running, lambda c: (c[0] + 1, c[1] + 1), (0, jnp.zeros((), jnp.int32)))
+
+    np.testing.assert_array_equal(jax.vmap(count)(jnp.array([2, 5, 3]))[0], [5, 5, 5])
+    assert count(jnp.asarray([2]))[0] == 2
+    nested = jax.vmap(jax.vmap(count))(jnp.array([[1, 4], [2, 0]]))
+    np.testing.assert_array_equal(nested[1], np.full((2, 2), 4))

@@ -1,0 +1,60 @@
+"""Environments on the host that tests know from the other side: JAX environments as Gymnasium's, and faulty ones."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from evorl.envs import create_env
+from evorl.envs.gymnasium_export import as_gymnasium
+
+
+def cartpole(max_steps: int = 500) -> gymnasium.Env:
+    """gymnax's CartPole as an environment of Gymnasium."""
+    return as_gymnasium(create_env("gymnax/CartPole-v1", max_episode_steps=max_steps).env)
+
+
+def pendulum() -> gymnasium.Env:
+    """gymnax's Pendulum as an environment of Gymnasium."""
+    return as_gymnasium(create_env("gymnax/Pendulum-v1").env)
+
+
+class Faulty(gymnasium.Env):
+    """An environment of vectors of three that fails at a step of its life.
+
+    Args:
+        fault: what happens: ``raise``, ``nan``, ``reward`` (not finite), ``shape``, ``info`` (nothing in it) or none.
+        at: the step.
+        seconds: that a step takes.
+    """
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fault: str = "", at: int = 5, seconds: float = 0.0) -> None:
+        self.fault, self.at, self.seconds = fault, at, seconds
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        time.sleep(self.seconds)
+        self.steps += 1
+        now = self.fault if self.steps == self.at else ""
+        if now == "raise":
+            raise RuntimeError("the motor is burnt")
+        obs = np.zeros(4 if now == "shape" else 3, np.float32)
+        if now == "nan":
+            obs[1] = np.nan
+        info = {} if now == "info" else {"height": 0.5}
+        return obs, np.inf if now == "reward" else 1.0, self.steps % 7 == 0, False, info
+
+
+def faulty(fault: str = "", at: int = 5, seconds: float = 0.0) -> gymnasium.Env:
+    """A ``Faulty``."""
+    return Faulty(fault, at, seconds)
