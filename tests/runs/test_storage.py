@@ -30,7 +30,7 @@ def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
 
 def test_processes_that_share_no_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "is_first", lambda: False)  # and the first made the folder elsewhere
-    with pytest.raises(RunFolderError, match="made by the first process of this run.*disk that all hosts share"):
+    with pytest.raises(RunFolderError, match=r"made by the first process of this run.*disk that all hosts share"):
         write_checkpoint(tmp_path / "7", {"w": jnp.ones(2)}, {"iterations": 7})
     assert not (tmp_path / "7").exists()
 
