@@ -33,6 +33,7 @@ def test_tracked_files_name_no_machine() -> None:
 
 def test_import_of_the_package_loads_no_environment_or_service() -> None:
     heavy = ["brax", "gymnax", "mujoco", "matplotlib", "tensorboardX", "wandb", "orbax", "hydra", "rich.progress"]
+    heavy += ["gymnasium", "envpool", "pettingzoo", "ale_py", "ray", "multiprocessing.connection"]
     code = f"import sys, evorl, evorl.envs; print([m for m in {heavy!r} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "[]", f"import evorl loads {result.stdout}{result.stderr}"

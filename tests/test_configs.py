@@ -21,6 +21,7 @@ from evorl.cli.settings import commented_yaml
 from evorl.config.defaults import merged
 from evorl.config.nodes import fields_from_config, plain
 from evorl.envs import available_envs, create_env
+from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
 from evorl.envs.space import ActionSpaces
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
@@ -243,11 +244,14 @@ def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: s
     assert type(workflow.learner).__name__ == expected
 
 
+NOT_OF_GYMNAX = ("brax", *available_envs()["brax"], "atari", "user")
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_an_experiment_builds(experiment: str) -> None:
-    agent, _, env = experiment.rpartition("/")
-    assert agent in AGENTS
-    assert env in ENVS
+    agent = max((agent for agent in AGENTS if experiment.startswith(f"{agent}/")), key=len)
+    env = experiment.removeprefix(f"{agent}/")
+    assert env in ENVS or env.partition("/")[0] in HOST_LIBRARIES
     config = _composed(f"agent={agent}", f"env={env}")
     for key, value in _leaves(_said(f"experiment/{experiment}")):
         assert OmegaConf.select(config, key) == value, f"{key} is not applied"
@@ -267,7 +271,7 @@ def test_a_value_over_the_training_is_a_number_or_a_schedule() -> None:
     assert ends("agent=trpo", "+optimizer.learning_rate={start: 1, end: 0, share: 0.5}") == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("env", [env for env in ENVS if "brax" not in str(env) and env not in available_envs()["brax"]])
+@pytest.mark.parametrize("env", [env for env in ENVS if env.split("/")[0] not in NOT_OF_GYMNAX])
 def test_an_environment_of_gymnax_builds(env: str) -> None:
     config = _composed("agent=random", f"env={env}").env
     vector_env = create_env(config, parallel=2)
@@ -295,8 +299,8 @@ def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: 
 
 
 def test_every_environment_has_a_file() -> None:
-    named = {f"{library}/{name}" for library, names in available_envs().items() for name in names}
-    assert named == {env for env in ENVS if "/" in env}
+    named = {f"{library}/{name}" for library in LIBRARIES for name in available_envs()[library]}
+    assert named == {env for env in ENVS if "/" in env and not env.startswith("atari/")}
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -75,6 +75,7 @@ class Actors(ByValue):
             pool = _make_pool(self.settings.kind, self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
+            workflow.env.close()  # the set-up needed them; from now on the actors have simulators
         self._supervisor.message = message
         return self._supervisor
 

@@ -1,7 +1,8 @@
 """Iterations whose environments are simulators on the host: a loop steps them, between calls of compiled programs.
 
 An iteration is ``begin``, a step of the simulators, ``advance`` and another step as often as a rollout needs, and
-``end``, which learns. The numbers are those of the iteration that is one program (``evorl.workflows.acting``).
+``end``, which learns. The numbers are those of the iteration that is one program (see
+``evorl.workflows.rollout_collection``).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class RayPool(ActorPool):
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
-        self._class = ray.remote(num_cpus=0, max_concurrency=2)(_RayWorker)
+        self._class: Any = ray.remote(_RayWorker).options(num_cpus=0, max_concurrency=2)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
         self._beats: dict[int, tuple[Any, float]] = {}

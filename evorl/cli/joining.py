@@ -1,4 +1,4 @@
-"""A process among several of one program, which ``evorl.launch`` starts: how it is told of them, joins and leaves."""
+"""A process among several of one program: how it is told of them, joins them and leaves. See ``evorl.launch``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,11 @@ def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
         folder: the config tree, whose files explain what is no workflow's.
     """
     comments = {name: text for name, _, text in workflow_settings(config) if text}
-    for file in [*sorted((folder / "env").glob("**/*.yaml")), folder / "config.yaml"]:
+    env = config.get("env")
+    library = env.get("library") if isinstance(env, Mapping) else None
+    own = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # what these say comes first
+    others = sorted((folder / "env").glob("**/*.yaml"))
+    for file in [*(file for file in own if file.exists()), *others, folder / "config.yaml"]:
         of_file = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
         comments = of_file | comments if file.name != "config.yaml" else comments | of_file
     return "".join(_lines(config, comments, ""))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.collecting.acting import ActFn, CompleteFn, calls_of
+from evorl.collecting.agent_calls import ActFn, CompleteFn, calls_of
 from evorl.collecting.transitions import (
     Collected,
     Step,
@@ -109,8 +109,12 @@ class Collector:
 
     def _collect(self, agent: Any, length: int | None, agent_info: Any) -> Collected:
         act, complete = calls_of(agent, self._info_names, agent_info)
-        ended = self._take_steps(act, complete, agent.terminal, length)
-        return make_collected(self._take_transitions(), ended)
+        try:
+            ended = self._take_steps(act, complete, agent.terminal, length)
+            return make_collected(self._take_transitions(), ended)
+        except BaseException:
+            self.restart()  # nobody knows where the environment stands
+            raise
 
     def _take_transitions(self) -> PyTreeDict | None:
         steps = self._waiting

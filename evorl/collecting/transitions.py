@@ -104,7 +104,7 @@ def _extra_columns(extras: Sequence[Mapping[str, Any]], columns: Mapping[str, An
 
 def _column(name: str, values: Sequence[Any]) -> Any:
     first = values[0]
-    if isinstance(first, Mapping | tuple | list):
+    if isinstance(first, Mapping | tuple):
         return jax.tree.map(lambda *leaves: _column(name, leaves), *values)
     try:
         if not isinstance(first, np.ndarray | np.generic | bool | int | float):

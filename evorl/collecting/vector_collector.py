@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from evorl.collecting.acting import calls_of
+from evorl.collecting.agent_calls import ActFn, CompleteFn, calls_of
 from evorl.collecting.transitions import Collected, Step, as_columns, check_done_means, make_collected
 from evorl.envs.host.host_vector_env import HostVectorEnv
 
@@ -80,6 +80,17 @@ class VectorCollector:
             HostEnvError: a simulator failed.
         """
         act, complete = calls_of(agent, self._info_names, agent_info)
+        try:
+            steps, ended = self._take_steps(act, complete, agent.terminal, length)
+            return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
+        except BaseException:
+            self.restart()  # nobody knows where the simulators stand
+            raise
+
+    def _take_steps(
+        self, act: ActFn, complete: CompleteFn | None, terminal: Callable[[Any], None], length: int
+    ) -> tuple[list[Step], list[tuple[float, int, int]]]:
+        """The steps, and of the episodes that ended return, length and when."""
         steps: list[Step] = []
         ended: list[tuple[float, int, int]] = []
         obs = self._start() if self._obs is None else self._obs
@@ -94,12 +105,12 @@ class VectorCollector:
             self._lengths += 1
             obs, is_over = next_obs, step[4] | step[5]
             if is_over.any():
-                agent.terminal(is_over)
-                rows = np.flatnonzero(is_over)
-                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in rows.tolist()]
+                terminal(is_over)
+                rows = np.flatnonzero(is_over).tolist()
+                ended += [(self._returns[i], self._lengths[i], self.timesteps) for i in rows]
                 obs = self._restarted(is_over, next_obs)
         self._obs = obs
-        return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
+        return steps, ended
 
     def _start(self) -> Any:
         self._returns[:], self._lengths[:] = 0.0, 0

@@ -66,7 +66,11 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         gymnasium.register_envs(ale_py)
     try:
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # answers are checked by the bridge
-    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        if ":" in name:
+            raise ValueError(f"{name} names a package that cannot be imported: {error}") from error
+        raise ImportError(f"{name} needs a package that is not installed (the extra gymnasium): {error}") from error
+    except gymnasium.error.UnregisteredEnv as error:
         raise ValueError(
             f"{no_such('environment of Gymnasium', name, list(gymnasium.registry))} Gymnasium says: {error}"
         ) from error
@@ -220,7 +224,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, made with ``render_mode: rgb_array``."""
         pictures = self._env.render()
-        return None if not pictures else pictures[0]
+        return np.asarray(pictures[0]) if pictures else None
 
     def close(self) -> None:
         """Stop the processes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.env import Env
@@ -45,7 +46,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
             words = (
                 self.np_random.integers(0, 2**32, 2, np.uint32) if seed is None else [seed >> 32, seed & (2**32 - 1)]
             )
-            self._state = self._reset(jax.random.wrap_key_data(np.asarray(words, np.uint32)))
+            self._state = self._reset(jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32)))
             return jax.tree.map(np.asarray, self._state.obs), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:

@@ -8,6 +8,7 @@ warm start nor the forces and inertias that some tasks observe.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import math
 import os
@@ -93,7 +94,8 @@ class MujocoVectorEnv(HostVectorEnv):
         low, high = model.actuator_ctrlrange.T
         self.action_space = Box(low, high)
         self.obs_space = Box(-math.inf, math.inf, (task.observe(self._physics()).shape[1],))
-        rewards, measures = self._outcome(np.zeros((self.num_envs, model.nu)), self._position)
+        nothing = np.zeros((self.num_envs, model.nu))
+        rewards, measures = self._outcome(self._physics(), self._position, nothing, np.ones(self.num_envs, np.bool_))
         self.info_spec = dict.fromkeys([*rewards, *measures], ((), np.float32))
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
@@ -129,11 +131,12 @@ class MujocoVectorEnv(HostVectorEnv):
         self._check_finite()
         before, physics = self._position, self._physics()
         self._position = self._task.position(physics).copy()
-        rewards, measures = self._outcome(actions, before)
+        healthy = self._task.healthy(physics)
+        rewards, measures = self._outcome(physics, before, actions, healthy)
         info = {name: value.astype(np.float32) for name, value in (rewards | measures).items()}
-        observed, reward = self._task.observe(physics), np.sum(list(rewards.values()), axis=0)
+        observed, reward = self._task.observe(physics), functools.reduce(np.add, rewards.values())
         truncation = self._elapsed >= self._limit
-        return observed.astype(np.float32), reward.astype(np.float32), self._task.ends(physics), truncation, info
+        return observed.astype(np.float32), reward.astype(np.float32), self._task.ends(healthy), truncation, info
 
     def get_state(self) -> np.ndarray:
         """See ``HostVectorEnv.get_state``: exact, so that the same actions give the same bits."""
@@ -210,14 +213,16 @@ class MujocoVectorEnv(HostVectorEnv):
         qpos, qvel = self._states[:, 1 : 1 + nq], self._states[:, 1 + nq : 1 + nq + nv]
         return Physics(self._model, qpos, qvel, self._derived)
 
-    def _outcome(self, actions: np.ndarray, before: np.ndarray) -> tuple[Terms, Terms]:
+    def _outcome(
+        self, physics: Physics, before: np.ndarray, actions: np.ndarray, healthy: np.ndarray
+    ) -> tuple[Terms, Terms]:
         """The terms of the reward and the measures of a step that began at the positions ``before``."""
-        physics, velocity = self._physics(), (self._position - before) / self._dt
-        return self._task.reward_terms(physics, velocity, actions), self._task.measures(physics, velocity)
+        velocity = (self._position - before) / self._dt
+        return self._task.reward_terms(physics, velocity, actions, healthy), self._task.measures(physics, velocity)
 
     def _check_finite(self) -> None:
-        rows = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))
-        if rows.size:
+        if not np.isfinite(self._states).all():
+            rows = np.flatnonzero(~np.all(np.isfinite(self._states), axis=1))
             raise HostEnvError(
                 f"The simulation of {type(self._task).__name__} in environment {rows[0]} became unstable at step "
                 f"{self._elapsed[rows[0]]} of its episode: not every position and velocity is finite."

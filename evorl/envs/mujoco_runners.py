@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from evorl.envs.mujoco_task import Physics, Range, Task, Terms
+from evorl.envs.mujoco_task import Array, Physics, Range, Task, Terms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,25 +27,25 @@ class Runner(Task):
     ctrl_cost_weight: float
     exclude_current_positions_from_observation: bool = True
 
-    def position(self, physics: Physics) -> np.ndarray:
+    def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
         return physics.qpos[:, : self.place_size]
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         hidden = self.place_size if self.exclude_current_positions_from_observation else 0
         velocities = np.clip(physics.qvel, -self.velocity_limit, self.velocity_limit)
         return np.concatenate([physics.qpos[:, hidden:], velocities], axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del physics
+        del physics, healthy
         return {
             "reward_forward": self.forward_reward_weight * velocity[:, 0],
             "reward_ctrl": -self.ctrl_cost_weight * np.sum(np.square(actions), axis=1),
         }
 
-    def measures(self, physics: Physics, velocity: np.ndarray) -> Terms:
+    def measures(self, physics: Physics, velocity: Array) -> Terms:
         """See ``Task.measures``."""
         axes = range(self.place_size)
         places = {f"{'xy'[i]}_position": physics.qpos[:, i] for i in axes}
@@ -82,14 +82,14 @@ class Walker(Runner):
     terminate_when_unhealthy: bool = True
     healthy_z_range: Range
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        survive = self.healthy_reward * self.healthy(physics)
-        return super().reward_terms(physics, velocity, actions) | {"reward_survive": survive}
+        survive = self.healthy_reward * healthy
+        return super().reward_terms(physics, velocity, actions, healthy) | {"reward_survive": survive}
 
-    def ends(self, physics: Physics) -> np.ndarray:
+    def ends(self, healthy: Array) -> Array:
         """See ``Task.ends``."""
-        return super().ends(physics) & self.terminate_when_unhealthy
+        return super().ends(healthy) & self.terminate_when_unhealthy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Walker2d(Walker):
     healthy_z_range: Range = (0.8, 2.0)
     healthy_angle_range: Range = (-1.0, 1.0)
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
         return _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
@@ -123,7 +123,7 @@ class Hopper(Walker):
     healthy_z_range: Range = (0.7, math.inf)
     healthy_angle_range: Range = (-0.2, 0.2)
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
         state = np.concatenate([physics.qpos[:, 2:], physics.qvel], axis=1)
@@ -147,29 +147,29 @@ class Ant(Walker):
     healthy_z_range: Range = (0.2, 1.0)
     include_cfrc_ext_in_observation: bool = True
 
-    def position(self, physics: Physics) -> np.ndarray:
+    def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
         return physics.place_of("torso")[:, :2]
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         observed = super().observe(physics)
         if not self.include_cfrc_ext_in_observation:
             return observed
         return np.concatenate([observed, _flat(self._contact_forces(physics)[:, 1:])], axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
         cost = self.contact_cost_weight * np.sum(np.square(self._contact_forces(physics)), axis=(1, 2))
-        return super().reward_terms(physics, velocity, actions) | {"reward_contact": -cost}
+        return super().reward_terms(physics, velocity, actions, healthy) | {"reward_contact": -cost}
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         height, (low, high) = physics.qpos[:, 2], self.healthy_z_range
         is_finite = np.all(np.isfinite(np.concatenate([physics.qpos, physics.qvel], axis=1)), axis=1)
         return is_finite & (low <= height) & (height <= high)
 
-    def _contact_forces(self, physics: Physics) -> np.ndarray:
+    def _contact_forces(self, physics: Physics) -> Array:
         return np.clip(physics.derived["cfrc_ext"], *self.contact_force_range)
 
 
@@ -187,7 +187,7 @@ class HumanoidBody(Task):
     include_qfrc_actuator_in_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         parts = [physics.qpos[:, 2 * self.exclude_current_positions_from_observation :], physics.qvel]
         for name in self.derived[1:]:
@@ -196,7 +196,7 @@ class HumanoidBody(Task):
                 parts.append(_flat(physics.derived[name][:, first:]))
         return np.concatenate(parts, axis=1)
 
-    def _impact_cost(self, physics: Physics, weight: float, limits: Range) -> np.ndarray:
+    def _impact_cost(self, physics: Physics, weight: float, limits: Range) -> Array:
         return np.clip(weight * np.sum(np.square(physics.derived["cfrc_ext"]), axis=(1, 2)), *limits)
 
 
@@ -212,17 +212,17 @@ class Humanoid(HumanoidBody, Walker):
     healthy_reward: float = 5.0
     healthy_z_range: Range = (1.0, 2.0)
 
-    def position(self, physics: Physics) -> np.ndarray:
+    def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
         masses = physics.model.body_mass
         return (np.einsum("m,bmi->bi", masses, physics.derived["xipos"]) / masses.sum())[:, :2]
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
         cost = self._impact_cost(physics, self.contact_cost_weight, self.contact_cost_range)
-        return super().reward_terms(physics, velocity, actions) | {"reward_contact": -cost}
+        return super().reward_terms(physics, velocity, actions, healthy) | {"reward_contact": -cost}
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         return _between(physics.qpos[:, 2], self.healthy_z_range)
 
@@ -236,9 +236,9 @@ class HumanoidStandup(HumanoidBody):
     impact_cost_weight: float = 5e-7
     impact_cost_range: Range = (-math.inf, 10.0)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del velocity
+        del velocity, healthy
         height = physics.qpos[:, 2]
         return {
             "reward_linup": self.uph_cost_weight * height / physics.model.opt.timestep,
@@ -248,9 +248,9 @@ class HumanoidStandup(HumanoidBody):
         }
 
 
-def _between(x: np.ndarray, limits: Range) -> np.ndarray:
+def _between(x: Array, limits: Range) -> Array:
     return (limits[0] < x) & (x < limits[1])
 
 
-def _flat(x: np.ndarray) -> np.ndarray:
+def _flat(x: Array) -> Array:
     return x.reshape(len(x), -1)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-Terms = dict[str, np.ndarray]
+Array = np.ndarray
+Terms = dict[str, Array]
 Range = tuple[float, float]
 
 
@@ -30,11 +31,11 @@ class Physics:
     """
 
     model: Any
-    qpos: np.ndarray
-    qvel: np.ndarray
-    derived: Mapping[str, np.ndarray]
+    qpos: Array
+    qvel: Array
+    derived: Mapping[str, Array]
 
-    def place_of(self, body: str) -> np.ndarray:
+    def place_of(self, body: str) -> Array:
         """Where a body is, ``[B, 3]``; a task that asks names ``xpos`` in ``derived``."""
         return self.derived["xpos"][:, self.model.body(body).id]
 
@@ -60,7 +61,7 @@ class Task(abc.ABC):
     frame_skip: int
     reset_noise_scale: float
 
-    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def start(self, rng: np.random.Generator, qpos: Array, qvel: Array) -> tuple[Array, Array]:
         """``qpos`` ``[nq]`` and ``qvel`` ``[nv]`` at the start of an episode, around those of the model."""
         scale = self.reset_noise_scale
         qpos = qpos + rng.uniform(-scale, scale, qpos.shape)
@@ -68,30 +69,37 @@ class Task(abc.ABC):
             return qpos, qvel + scale * rng.standard_normal(qvel.shape)
         return qpos, qvel + rng.uniform(-scale, scale, qvel.shape)
 
-    def position(self, physics: Physics) -> np.ndarray:
+    def position(self, physics: Physics) -> Array:
         """The position whose velocity is rewarded, ``[B, k]``."""
         return physics.qpos[:, :0]
 
     @abc.abstractmethod
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """Observations ``[B, D]``."""
 
     @abc.abstractmethod
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
-        """What the reward is the sum of, by Gymnasium's names, each ``[B]``; ``velocity`` is that of ``position``."""
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
+        """What the reward is the sum of, by Gymnasium's names, each ``[B]``.
 
-    def measures(self, physics: Physics, velocity: np.ndarray) -> Terms:
+        Args:
+            physics: after the step.
+            velocity: of ``position`` in the step, ``[B, k]``.
+            actions: ``[B, A]``.
+            healthy: what ``healthy`` says, ``[B]``.
+        """
+
+    def measures(self, physics: Physics, velocity: Array) -> Terms:
         """What else is told of a step, each ``[B]``."""
         del physics, velocity
         return {}
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """Whether the task can go on, bool ``[B]``."""
         return np.ones(len(physics.qpos), np.bool_)
 
-    def ends(self, physics: Physics) -> np.ndarray:
+    def ends(self, healthy: Array) -> Array:
         """Whether the episode is terminated, bool ``[B]``."""
-        return ~self.healthy(physics)
+        return ~healthy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,16 +110,16 @@ class InvertedPendulum(Task):
     frame_skip: int = 2
     reset_noise_scale: float = 0.01
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         return np.concatenate([physics.qpos, physics.qvel], axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del velocity, actions
-        return {"reward_survive": self.healthy(physics).astype(np.float64)}
+        del physics, velocity, actions
+        return {"reward_survive": healthy.astype(np.float64)}
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         return np.all(np.isfinite(self.observe(physics)), axis=1) & (np.abs(physics.qpos[:, 1]) <= 0.2)
 
@@ -127,23 +135,23 @@ class InvertedDoublePendulum(Task):
     reset_noise_scale: float = 0.1
     healthy_reward: float = 10.0
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         cart, angles = physics.qpos[:, :1], physics.qpos[:, 1:]
         velocities, force = np.clip(physics.qvel, -10, 10), np.clip(physics.derived["qfrc_constraint"][:, :1], -10, 10)
         return np.concatenate([cart, np.sin(angles), np.cos(angles), velocities, force], axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
         del velocity, actions
         tip, lower, upper = physics.derived["site_xpos"][:, 0], physics.qvel[:, 1], physics.qvel[:, 2]
         return {
-            "reward_survive": self.healthy_reward * self.healthy(physics),
+            "reward_survive": self.healthy_reward * healthy,
             "distance_penalty": -(0.01 * tip[:, 0] ** 2 + (tip[:, 2] - 2) ** 2),
             "velocity_penalty": -(1e-3 * lower**2 + 5e-3 * upper**2),
         }
 
-    def healthy(self, physics: Physics) -> np.ndarray:
+    def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
         return physics.derived["site_xpos"][:, 0, 2] > 1
 
@@ -160,7 +168,7 @@ class Reacher(Task):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 1.0
 
-    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def start(self, rng: np.random.Generator, qpos: Array, qvel: Array) -> tuple[Array, Array]:
         """See ``Task.start``; the target, the last two of ``qpos``, is uniform in a disc and stands still."""
         qpos = rng.uniform(-self.reset_noise_scale, self.reset_noise_scale, qpos.shape) + qpos
         qpos[-2:] = _first_that(lambda target: np.linalg.norm(target) < 0.2, lambda: rng.uniform(-0.2, 0.2, 2))
@@ -168,21 +176,21 @@ class Reacher(Task):
         qvel[-2:] = 0
         return qpos, qvel
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         angles, away = physics.qpos[:, :2], self._away(physics)[:, :2]
         parts = [np.cos(angles), np.sin(angles), physics.qpos[:, 2:], physics.qvel[:, :2], away]
         return np.concatenate(parts, axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del velocity
+        del velocity, healthy
         return {
             "reward_dist": -self.reward_dist_weight * np.linalg.norm(self._away(physics), axis=1),
             "reward_ctrl": -self.reward_control_weight * np.sum(np.square(actions), axis=1),
         }
 
-    def _away(self, physics: Physics) -> np.ndarray:
+    def _away(self, physics: Physics) -> Array:
         return physics.place_of("fingertip") - physics.place_of("target")
 
 
@@ -199,7 +207,7 @@ class Pusher(Task):
     reward_dist_weight: float = 1.0
     reward_control_weight: float = 0.1
 
-    def start(self, rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def start(self, rng: np.random.Generator, qpos: Array, qvel: Array) -> tuple[Array, Array]:
         """See ``Task.start``; the object, the last four of ``qpos`` but two, lies apart from the goal and still."""
         low, high = np.array([-0.3, -0.2]), np.array([0.0, 0.2])
         qpos = qpos.copy()
@@ -209,14 +217,14 @@ class Pusher(Task):
         qvel[-4:] = 0
         return qpos, qvel
 
-    def observe(self, physics: Physics) -> np.ndarray:
+    def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         places = [physics.place_of(body) for body in ("tips_arm", "object", "goal")]
         return np.concatenate([physics.qpos[:, :7], physics.qvel[:, :7], *places], axis=1)
 
-    def reward_terms(self, physics: Physics, velocity: np.ndarray, actions: np.ndarray) -> Terms:
+    def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del velocity
+        del velocity, healthy
         tip, thing, goal = (physics.place_of(body) for body in ("tips_arm", "object", "goal"))
         return {
             "reward_dist": -self.reward_dist_weight * np.linalg.norm(thing - goal, axis=1),
@@ -225,7 +233,7 @@ class Pusher(Task):
         }
 
 
-def _first_that(accepts: Callable[[np.ndarray], Any], draw: Callable[[], np.ndarray]) -> np.ndarray:
+def _first_that(accepts: Callable[[Array], Any], draw: Callable[[], Array]) -> Array:
     drawn = draw()
     while not accepts(drawn):
         drawn = draw()

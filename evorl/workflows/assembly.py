@@ -64,6 +64,7 @@ def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``cls`` that a config describes. See ``Workflow.build_from_config``."""
+    seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
@@ -74,8 +75,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     actors = None
     if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
-    env = make_env(config["env"], num_envs, autoreset_mode)
-    eval_config = as_paid_by_the_environment(config["env"])
+    env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
+    eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
     execution, env_chunk = plan_execution(
@@ -184,6 +185,13 @@ def training_mode(mode: str | AutoresetMode) -> AutoresetMode:
     if mode in _NO_TRAINING:
         raise ValueError(f"autoreset_mode={mode.value} is not for training: {_NO_TRAINING[mode]}. Use normal or fast.")
     return mode
+
+
+def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | str:
+    """An environment's config with the seed of its simulators, where a compiled program cannot tell them theirs."""
+    if not isinstance(config, Mapping) or config.get("host") != "compiled":
+        return config
+    return {"seed": seed, **config}
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:

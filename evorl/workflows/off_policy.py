@@ -25,7 +25,7 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import ActionFn, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
-from evorl.workflows.acting import Acting, collect_rollout
+from evorl.workflows.rollout_collection import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 

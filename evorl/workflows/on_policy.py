@@ -14,7 +14,7 @@ from evorl.ops.optimization import Optimizer
 from evorl.rollout import ActionFn, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
-from evorl.workflows.acting import Acting, collect_rollout
+from evorl.workflows.rollout_collection import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from evorl.collecting.collector import Collector
 from evorl.collecting.host_agent import HostAgent
+from evorl.collecting.replay_memory import ReplayMemory
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.support.counting_env import CountingEnv, TracingAgent
 
 
@@ -100,6 +102,44 @@ def test_an_agent_that_wants_it_sees_the_steps_so_far() -> None:
     for _ in range(2):
         np.testing.assert_array_equal(collector.collect(agent, 3).transitions.length, [0, 1, 2])
     assert agent.seen == [[], [1.0], [1.0, 2.0], [], [4.0], [4.0, 5.0]]
+
+
+def test_after_a_failure_another_episode_starts() -> None:
+    class Failing(TracingAgent):
+        def step(self, obs: Any) -> Any:
+            if obs[0] == 2 and not self.batches:
+                raise KeyboardInterrupt
+            return super().step(obs)
+
+    env, agent = CountingEnv(5), Failing()
+    collector = Collector(env, num_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect(agent, 4)
+    agent.batches.append(None)
+    np.testing.assert_array_equal(collector.collect(agent, 4).transitions.obs[:, 0], [0, 1, 2])
+    assert len(env.seeds) == 2
+
+
+def test_observations_may_have_several_parts() -> None:
+    class Parts(CountingEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            return self._parts(super().reset(**kwargs)[0]), {}
+
+        def step(self, action: Any) -> Any:
+            obs, *others = super().step(action)
+            return self._parts(obs), *others
+
+        def _parts(self, obs: np.ndarray) -> Any:
+            return {"count": obs, "pair": (obs * 2, int(obs[0]))}
+
+    agent = HostAgent(CountingEnv(1).action_space)
+    transitions = Collector(Parts(3), num_steps=2).collect(agent, 3).transitions
+    np.testing.assert_array_equal(transitions.obs.count[:, 0], [0, 1, 2])
+    np.testing.assert_array_equal(transitions.next_obs.pair[0][:, 0], [4, 6, 6])
+    np.testing.assert_array_equal(transitions.obs.pair[1], [0, 1, 2])
+    memory = ReplayMemory(UniformReplayBuffer(capacity=5))
+    memory.store(transitions)
+    np.testing.assert_array_equal(memory.take([2, 0]).obs.pair[1], [2, 0])
 
 
 def test_what_cannot_work_is_refused_in_words() -> None:

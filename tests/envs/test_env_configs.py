@@ -16,11 +16,16 @@ from evorl.envs.options import EnvOptions
 FOLDER = config_folder() / "env"
 NAMES = [(library, name) for library, names in available_envs().items() for name in names]
 # What differs from the options of every environment, by library.
-OF_LIBRARY = {"brax": {"backend": None, "max_episode_steps": 1000}, "gymnax": {}}
+OF_LIBRARY = {
+    "brax": {"backend": None, "max_episode_steps": 1000},
+    "gymnax": {},
+    "host": {"host": "auto", "num_threads": None},
+}
+MORE_THAN_A_NAME = ("cartpole_hidden_velocities", "user")
 SHORT_NAMES = {
     path.stem: path.read_text().split("[")[1].split("]")[0]
     for path in FOLDER.glob("[!_]*.yaml")
-    if path.stem != "cartpole_hidden_velocities"
+    if path.stem not in MORE_THAN_A_NAME
 }
 
 
@@ -60,7 +65,11 @@ def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     if path.stem == "cartpole_hidden_velocities":
         assert lines[1:] == ["env:", "  observed: [0, 2] # the cart's position and the pole's angle"]
-    else:
+    elif path.parent.name == "atari":
+        assert lines[:2] == ["defaults: [/env/_atari, _self_]", "env:"]
+        assert len(lines) == 3
+        assert lines[2].startswith("  name: ALE/")
+    elif path.stem != "user":
         assert len(lines) <= 2
         assert "#" not in "".join(lines)
 
@@ -71,3 +80,17 @@ def test_every_option_is_explained_where_it_is_declared(path) -> None:
     assert text.startswith("# @package _global_\n# ")
     bare = [line for line in re.findall(r"^  \w+:.*$", text, re.MULTILINE) if " # " not in line]
     assert not bare, f"no comment behind {bare}"
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [("gymnasium", "Hopper-v5"), ("gymnasium", "ALE/Pong-v5"), ("envpool", "Pong-v5")]
+)
+def test_any_name_of_a_library_of_simulators_is_an_environment(library: str, name: str) -> None:
+    config = _composed(f"env={library}/{name}", "env.host=callback")
+    assert (config["library"], config["name"], config["host"]) == (library, name, "callback")
+    assert set(_expected("gymnax", "")) < set(config)
+
+
+def test_an_environment_of_ones_own_is_named_by_its_function() -> None:
+    config = _composed("env=user", "env.factory=my_envs:make", "+env.gravity=5")
+    assert (config["library"], config["factory"], config["gravity"]) == (None, "my_envs:make", 5)

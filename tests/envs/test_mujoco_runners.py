@@ -53,9 +53,10 @@ def test_hopper_is_unhealthy_at_its_limits(height: float, angle: float, speed: f
     task = Hopper()
     assert task.healthy(_physics([0.0, 1.0, 0.0, 0, 0, 0], [0.0] * 6)).all()
     at_limit = _physics([0.0, height, angle, 0, 0, 0], [speed] + [0.0] * 5)
-    assert not task.healthy(at_limit).any()
-    assert task.ends(at_limit).all()
-    assert not dataclasses.replace(task, terminate_when_unhealthy=False).ends(at_limit).any()
+    healthy = task.healthy(at_limit)
+    assert not healthy.any()
+    assert task.ends(healthy).all()
+    assert not dataclasses.replace(task, terminate_when_unhealthy=False).ends(healthy).any()
 
 
 def test_ant_is_healthy_at_its_limits_and_humanoid_is_not() -> None:

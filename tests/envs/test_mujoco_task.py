@@ -48,5 +48,6 @@ def test_start_leaves_the_model_alone() -> None:
 
 def test_pendulum_is_down_where_it_is_no_number() -> None:
     angles = np.array([[0.0, 0.1], [0.0, 0.2], [0.0, 0.21], [0.0, np.nan]])
-    ends = InvertedPendulum().ends(Physics(None, angles, np.zeros((4, 2)), {}))
-    assert ends.tolist() == [False, False, True, True]
+    task = InvertedPendulum()
+    healthy = task.healthy(Physics(None, angles, np.zeros((4, 2)), {}))
+    assert task.ends(healthy).tolist() == [False, False, True, True]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ class HostVectorEnv(abc.ABC):
     obs_space: Space
     action_space: Space
     max_episode_steps: int | None = None
-    info_spec: dict[str, tuple[tuple[int, ...], Any]] = {}
+    info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:
@@ -75,5 +77,5 @@ class HostVectorEnv(abc.ABC):
         """A picture of the first environment, uint8 ``[height, width, 3]``; ``None`` where there is none."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # few hold anything
         """Give back processes and memory. Called once."""

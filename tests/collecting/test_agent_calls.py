@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.collecting.acting import calls_of
+from evorl.collecting.agent_calls import calls_of
 from evorl.collecting.host_agent import HostAgent
 from tests.support.counting_env import CountingEnv
 
