@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from evorl.cli.joining import LOST_STATUS, Place
+from evorl.cli.signals import SHOW_CURSOR
 
 PATIENCE = 5.0  # seconds that the others have to end by themselves, and again after they were asked to
 # How JAX begins to say that a process has lost another, pages before it ends it.
@@ -107,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any(statuses):
         return 0
     _stop(processes)
+    if sys.stdout.isatty():
+        print(SHOW_CURSOR, end="", flush=True)
     first = _first_to_fail(processes)
     if not received:
         _tell(first, processes)

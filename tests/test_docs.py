@@ -16,7 +16,7 @@ from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_t
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
 PYTHON_PAGES = [p for p in PAGES if any(b.language == "python" for b in blocks(p.values[0]))]
-TRAIN = ("python scripts/train.py", "evorl-train")
+TRAIN = ("python scripts/train.py", "evorl-train", "python -m evorl.launch", "srun python -m evorl.launch")
 EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate")
 
 

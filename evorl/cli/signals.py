@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-_SHOW_CURSOR = "\x1b[?25h"  # a live panel hides it
+SHOW_CURSOR = "\x1b[?25h"  # a live panel hides it
 
 
 class _Stop:
@@ -98,7 +98,7 @@ def _end_process(number: int) -> None:
     """End at once. Not by an exception, which any of a hundred lines may be in no state to meet."""
     line = f"{signal.Signals(number).name}: ended.{_stops[-1].way_on if _stops else ''}\n"
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
-        line = f"{_SHOW_CURSOR}\n{line}"
+        line = f"{SHOW_CURSOR}\n{line}"
     # Not by sys.stderr, whose lock the main thread may hold.
     os.write(2, line.encode("ascii", "backslashreplace"))
     os._exit(128 + number)

@@ -117,6 +117,17 @@ def test_devices_of_a_cpu_share_its_memory_and_accelerators_do_not(monkeypatch: 
         _check(state, PartitionSpec(), plan, 199_000)
 
 
+def test_several_processes_have_memories_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(rows=jax.ShapeDtypeStruct((100, 250), jnp.float32))
+    plan = Execution(num_devices=4, axis=SEED_AXIS)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    _check(state, PartitionSpec(SEED_AXIS), plan, 100_000)
+    with pytest.raises(ValueError, match="at least 100 kB"):
+        _check(state, PartitionSpec(SEED_AXIS), plan, 99_000)
+    with pytest.raises(ValueError, match="at least 400 kB"):
+        _check(state, PartitionSpec(), plan, 399_000)
+
+
 def test_a_program_that_needs_too_much_is_refused_before_it_runs() -> None:
     compiled = jax.jit(lambda n: jax.lax.fori_loop(0, n, lambda i, x: jnp.cumsum(x)[::-1], jnp.ones(10**6)).sum())
     compiled = compiled.lower(3).compile()

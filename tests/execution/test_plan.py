@@ -12,6 +12,7 @@ from evorl.envs import create_env
 from evorl.execution import plan
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import SEED_AXIS, Execution
+from evorl.execution.trainable import _mesh
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
 
 
@@ -26,6 +27,25 @@ def test_small_work_stays_on_one_device() -> None:
 def test_large_work_takes_all_devices_that_share_it_evenly() -> None:
     assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
     assert plan_execution(_env(4098))[0] == Execution(num_devices=3, axis=DATA_AXIS)
+
+
+def test_several_processes_have_as_many_devices_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = jax.devices()
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "local_devices", lambda process_index: devices[2 * process_index :][:2])
+    assert plan_execution(_env(4096))[0] == Execution(num_devices=4, axis=DATA_AXIS)
+    assert plan_execution(_env(4))[0] == Execution(num_devices=2, axis=DATA_AXIS)  # small, and yet each has a part
+    assert plan_execution(_env(4098))[0] == Execution(num_devices=2, axis=DATA_AXIS)
+    assert plan_execution(_env(3), num_seeds=2)[0] == Execution(num_seeds=2, num_devices=2, axis=SEED_AXIS)
+    assert plan_execution(_env(4), devices=1)[0] == Execution()  # a part of a workflow
+    mesh = Execution(num_devices=2, axis=DATA_AXIS)
+    _mesh.cache_clear()
+    assert list(mesh.mesh.devices.flat) == [devices[0], devices[2]]
+    _mesh.cache_clear()
+    with pytest.raises(ValueError, match="devices=3 is no multiple of the 2 processes"):
+        plan_execution(_env(6), devices=3)
+    with pytest.raises(ValueError, match="3 environments cannot be shared evenly by 2 devices"):
+        plan_execution(_env(3))
 
 
 def test_small_operations_are_done_in_order_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:

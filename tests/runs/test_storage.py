@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.runs import storage
 from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import write_manifest
 from evorl.runs.storage import check_checkpoint, read_about, read_structure, write_checkpoint
 from evorl.runs.structure import CheckpointError
@@ -24,6 +26,13 @@ def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
     assert [str(leaf) for leaf in leaves] == ["float32[1048576]", "float32[2, 2]"]
     assert offsets == {"w": 0}
     assert read_about(tmp_path / "7") == {"iterations": 7, "score": 2.0, "progress": {"a": 1}}
+
+
+def test_processes_that_share_no_disk_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "is_first", lambda: False)  # and the first made the folder elsewhere
+    with pytest.raises(RunFolderError, match=r"made by the first process of this run.*disk that all hosts share"):
+        write_checkpoint(tmp_path / "7", {"w": jnp.ones(2)}, {"iterations": 7})
+    assert not (tmp_path / "7").exists()
 
 
 def sign(path: Path) -> None:

@@ -1,17 +1,24 @@
 """A program of one or several processes that trains small workflows: its arguments are a folder and names.
 
-Each name is that of an algorithm's test file, or ``<name>-seeds``: two seeds, a device each.
+Each name is that of an algorithm's test file; with ``-seeds`` two seeds have a device each, with ``-large`` the replay
+buffer is stored by itself, by all processes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from evorl.cli.joining import leaving_together
+import jax
+import pytest
+
+from evorl.cli.joining import leaving_together, refuse_different_settings
 from evorl.cli.main import restore
 from evorl.cli.runtime import prepare_runtime
+from evorl.ops import processes
 from evorl.recorders import make_recorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -21,12 +28,17 @@ from tests.support.small_workflows import contract_of
 from tests.support.training_runs import SEED
 
 NUM_DEVICES = 2
+CHANGES: dict[str, dict[str, Any]] = {
+    "": {},
+    "seeds": {"num_seeds": NUM_DEVICES},
+    "large": {"replay_capacity": 2**17},  # of Pendulum's observations 1.5 MB
+}
 
 
 def workflow_of(name: str) -> Workflow:
-    algorithm, _, seeds = name.partition("-")
-    changes: dict[str, Any] = {"num_seeds": NUM_DEVICES} if seeds else {}
-    return contract_of(algorithm).make_run(devices=NUM_DEVICES, **changes)
+    """The workflow of a name, on two devices."""
+    algorithm, _, changes = name.partition("-")
+    return contract_of(algorithm).make_run(devices=NUM_DEVICES, **CHANGES[changes])
 
 
 def train(folder: Path, name: str) -> None:
@@ -41,15 +53,36 @@ def train(folder: Path, name: str) -> None:
     recorder.close()
 
 
-def saved_state(folder: Path, name: str, later: int = 0) -> State:
-    """The last state of a training, or the one that was read and saved again, on the devices of this process."""
-    checkpointer = RunCheckpointer(folder / name / "checkpoints")
-    return restore(workflow_of(name), checkpointer, SEED, str(checkpointer.steps[-2 + later]))[0]
+def saved_states(folder: Path, name: str) -> tuple[State, State]:
+    """The last state of a training, and the one that was read and saved again, on the devices of this process."""
+    workflow, checkpointer = workflow_of(name), RunCheckpointer(folder / name / "checkpoints")
+    last, again = (restore(workflow, checkpointer, SEED, str(step))[0] for step in checkpointer.steps[-2:])
+    return last, again
+
+
+def agree() -> None:
+    """Whatever differs between processes is settled."""
+    index, count = jax.process_index(), jax.process_count()
+    assert processes.are_several() == (count > 1)
+    assert processes.is_first() == (index == 0)
+    assert processes.number_of_first(index + 5) == 5
+    assert processes.decided_by_first(lambda: {"ä": [index, "x" * 3000]}) == {"ä": [0, "x" * 3000]}
+    assert processes.any_says(index == count - 1)
+    assert not processes.any_says(False)
+    refuse_different_settings("the same")
+    with pytest.raises(ValueError, match="same command line") if count > 1 else contextlib.nullcontext():
+        refuse_different_settings(f"of process {index}")
 
 
 def main() -> None:
     """The program."""
     with leaving_together():
         prepare_runtime(NUM_DEVICES)
-        for each in sys.argv[2:]:
-            train(Path(sys.argv[1]), each)
+        agree()
+        for name in sys.argv[2:]:
+            train(Path(sys.argv[1]), name)
+        print(f"{os.getpid()} is done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""How a process is told of its place, and what it says when it loses another. ``tests/test_launch.py`` joins some."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from evorl.cli import joining
+from evorl.cli.joining import PLACE_VARIABLE, Place, ProcessLost
+
+PLACE = Place(1, 4, "node0:8476", 1, 2, None, "python -m evorl.launch -n 2")
+LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
+
+
+def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLACE_VARIABLE, raising=False)
+    assert joining.own_place() is None
+    assert joining.train_command() == "python scripts/train.py"
+    for name, value in PLACE.as_variable().items():
+        monkeypatch.setenv(name, value)
+    assert joining.own_place() == PLACE
+    assert joining.train_command() == PLACE.command
+
+
+def test_a_lost_process_is_told_with_the_way_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert joining.loss_in_words(LOSS) is None
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    said = joining.loss_in_words(LOSS, " To go on: x")
+    assert said == "Another process of this run has ended, and without it this one cannot go on. To go on: x"
+    assert joining.loss_in_words(ProcessLost(said)) == said
+    assert joining.loss_in_words(ValueError("num_envs")) is None
+
+
+def test_a_process_by_itself_has_settings_of_its_own_and_leaves_as_usual() -> None:
+    joining.refuse_different_settings("any")
+    with pytest.raises(ValueError, match="kept"), joining.leaving_together():
+        raise ValueError("kept")
+
+
+ENDING = """
+import os, sys
+from evorl.cli import joining
+from evorl.cli.joining import Place
+from evorl.cli.runtime import prepare_runtime
+with joining.leaving_together():
+    prepare_runtime(compilation_cache=False)
+    import jax
+    print(jax.device_count(), jax.process_count())
+    {ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "error"),
+    [("pass", 0, ""), ("sys.exit(75)", 75, ""), ("raise KeyError('why')", 1, "KeyError: 'why'")],
+)
+def test_one_of_several_leaves_with_a_status(ending: str, status: int, error: str) -> None:
+    place = Place(0, 1, f"127.0.0.1:{_free_port()}", 0, 1, 3, "")
+    reading, writing = os.pipe()  # the end of standard input would stop it
+    process = subprocess.run(
+        [sys.executable, "-c", ENDING.format(ending=ending)],
+        env={**os.environ, **place.as_variable()},
+        stdin=reading,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(reading)
+    os.close(writing)
+    assert process.returncode == status, process.stderr
+    assert process.stdout == "3 1\n"
+    assert process.stderr.rstrip().endswith(error)
+
+
+def _free_port() -> int:
+    from evorl import launch
+
+    return launch._free_port()
