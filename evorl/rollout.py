@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
+from evorl.envs.vector import VectorEnv
 from evorl.ops.random import as_typed_key, unrolled
 from evorl.ops.trees import Packed, pack, zeros_where
 from evorl.padded_batch import PaddedBatch
 from evorl.sample_batch import SampleBatch
-from evorl.types import Action, Key, PolicyExtras, PyTreeDict
+from evorl.types import Action, Key, PolicyExtras, PyTreeData, PyTreeDict, State
 
 EnvFn = Callable[[EnvState, Action], EnvState]
 ActionFn = Callable[[AgentState, SampleBatch, Key], tuple[Action, PolicyExtras]]
@@ -226,3 +227,66 @@ def _check_fields(info: PyTreeDict, names: Sequence[str]) -> None:
                 f"env_extra_fields asks for {name!r}, which env_state.info has not; it has "
                 f"{', '.join(sorted(info))}.{did_you_mean(name, info)}"
             )
+
+
+class Acting(PyTreeData):
+    """How an agent acts through one rollout.
+
+    Attributes:
+        agent_state: of the agent.
+        key: of the rollout.
+        warming_up: bool; whether actions are random ones. ``None`` where they never are.
+    """
+
+    agent_state: AgentState
+    key: Key
+    warming_up: Any = None
+
+
+class ActsInRollouts(Protocol):
+    """A workflow that learns from rollouts of fixed length."""
+
+    env_fields: ClassVar[tuple[str, ...]]
+
+    @property
+    def env(self) -> VectorEnv:
+        """The training environments."""
+        ...
+
+    @property
+    def rollout_length(self) -> int:
+        """Steps T."""
+        ...
+
+    @property
+    def env_chunk(self) -> int | None:
+        """Environments stepped at a time."""
+        ...
+
+    def acting(self, state: State) -> tuple[Acting, State]:
+        """How the agent acts in the next rollout, and the state after its draws."""
+        ...
+
+    def action_fn(self, acting: Acting) -> ActionFn:
+        """The function that chooses actions."""
+        ...
+
+    def collected(self, trajectory: SampleBatch) -> SampleBatch:
+        """What of a rollout is learned from."""
+        ...
+
+
+def collect_rollout(workflow: ActsInRollouts, state: State) -> tuple[SampleBatch, State]:
+    """A rollout ``[T, B, ...]`` of this device's environments, and the state after it."""
+    acting, state = workflow.acting(state)
+    trajectory, env_state = rollout(
+        workflow.env.step,
+        workflow.action_fn(acting),
+        state.env_state,
+        acting.agent_state,
+        acting.key,
+        workflow.rollout_length,
+        env_extra_fields=workflow.env_fields,
+        env_chunk=workflow.env_chunk,
+    )
+    return workflow.collected(trajectory), state.replace(env_state=env_state)

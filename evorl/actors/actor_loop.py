@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.actors.actor_settings import ActorSettings
-from evorl.actors.host_loop import collects_as_its_family, stacked_rows
+from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pool import ActorPool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
@@ -37,7 +37,7 @@ class Actors(ByValue):
     def check(self, workflow: Any) -> None:
         """Raises ``ValueError`` where a workflow cannot learn from such actors, in words."""
         name = type(workflow).__name__
-        if not collects_as_its_family(workflow):
+        if not workflow.collects_as_its_family:
             raise ValueError(f"{name} does not collect rollouts that actors could: leave actors out.")
         if workflow.execution.num_seeds is not None:
             raise ValueError("actors collect for one seed: leave num_seeds out, or run a sweep of seeds.")

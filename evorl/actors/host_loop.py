@@ -2,7 +2,7 @@
 
 An iteration is ``begin``, a step of the simulators, ``advance`` and another step as often as a rollout needs, and
 ``end``, which learns. The numbers are those of the iteration that is one program (see
-``evorl.workflows.rollout_collection``).
+``evorl.rollout.collect_rollout``).
 """
 
 from __future__ import annotations
@@ -39,17 +39,6 @@ class Rollout(PyTreeData):
     policy_extras: Any
     told: Any
     trajectory: Packed[SampleBatch]
-
-
-def collects_as_its_family(workflow: Any) -> bool:
-    """Whether a workflow collects a rollout by ``acting``, and nothing comes before it or stands in its place."""
-    family = next((cls for cls in type(workflow).__mro__ if "acting" in vars(cls)), None)
-    return family is not None and type(workflow).collect is vars(family).get("collect")
-
-
-def steps_in_a_loop(workflow: Any) -> bool:
-    """Whether a loop on the host steps a workflow's environments; else they are stepped by a compiled program."""
-    return getattr(workflow.env, "host", None) == "loop" and collects_as_its_family(workflow)
 
 
 def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.actors.host_loop import roll_on_host, steps_in_a_loop
+from evorl.actors.host_loop import roll_on_host
 from evorl.config.names import load
 from evorl.execution.host_errors import host_errors_in_words
 from evorl.rollout import rollout, with_recurrent_state
@@ -83,7 +83,7 @@ class Worker:
         self.workflow = load(_BUILDER)(config)
         self._acting, self._env_state, _ = acting_template(self.workflow)
         self._own: Any = None  # the state of the environments, where the learner does not keep it
-        self._in_a_loop = steps_in_a_loop(self.workflow)
+        self._in_a_loop = not self.workflow.is_one_program
 
     def collect(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
         """A rollout.

@@ -20,7 +20,7 @@ from evorl.envs.host.simulators import failures
 from evorl.envs.options import EnvOptions, split_options
 from evorl.envs.space import Box
 from evorl.envs.vector import VectorEnv
-from evorl.ops.joined_vmap import joined_under_vmap
+from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 

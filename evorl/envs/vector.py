@@ -19,8 +19,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
-from evorl.ops.collectives import local_indices
-from evorl.ops.joined_vmap import joined_under_vmap
+from evorl.ops.collectives import joined_under_vmap, local_indices
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict

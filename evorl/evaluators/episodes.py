@@ -12,7 +12,7 @@ from evorl.agent import AgentState
 from evorl.config.names import did_you_mean
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
-from evorl.ops.joined_vmap import any_under_vmap
+from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
 from evorl.rollout import ActionFn, env_step, with_recurrent_state

@@ -9,9 +9,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from evorl.actors.actor_loop import Actors
-from evorl.actors.actor_settings import actor_settings
 from evorl.config.defaults import completed
+from evorl.config.names import load
 from evorl.config.nodes import default_of, fields_from_config, plain
 from evorl.config.values import check_names, checked_mapping, positive
 from evorl.envs import AutoresetMode, create_env
@@ -95,13 +94,13 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     return {**fields, **built, "actors": actors}
 
 
-def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Actors, int]:
+def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
     """The actors that a config describes, and how many environments the learner's iteration has.
 
     Raises:
         ValueError: the environments cannot be shared evenly among them, or a setting cannot be.
     """
-    settings = actor_settings(config["actors"])
+    settings = load("evorl.actors.actor_settings:actor_settings")(config["actors"])
     if num_envs % settings.count:
         raise ValueError(
             f"num_envs={num_envs} environments cannot be shared evenly by actors.count={settings.count}: choose a "
@@ -113,7 +112,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         of_one.pop(name, None)
     if "num_minibatches" in config_keys(cls):
         of_one["num_minibatches"] = 1  # how the learner cuts a batch need not suit an actor's share of it
-    return Actors(settings, of_one), share if settings.is_async else num_envs
+    return load("evorl.actors.actor_loop:Actors")(settings, of_one), share if settings.is_async else num_envs
 
 
 def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> Workflow:

@@ -22,10 +22,9 @@ from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
-from evorl.rollout import ActionFn, recurrent_state_of, with_recurrent_state
+from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
-from evorl.workflows.rollout_collection import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 

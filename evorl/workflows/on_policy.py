@@ -11,10 +11,9 @@ from evorl.agent import AgentState
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.optimization import Optimizer
-from evorl.rollout import ActionFn, with_recurrent_state
+from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
-from evorl.workflows.rollout_collection import Acting, collect_rollout
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import typing
 from abc import abstractmethod
@@ -11,16 +12,14 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.actors.actor_loop import Actors
-from evorl.actors.host_loop import iterate_on_host, steps_in_a_loop
 from evorl.agent import Agent
+from evorl.config.names import load
 from evorl.config.values import positive
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
-from evorl.execution.host_errors import host_errors_in_words
 from evorl.execution.learning import Checkpointer, Recorder, run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.trainable import Execution
@@ -31,6 +30,10 @@ from evorl.runs.recording import Chart
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.assembly import read_workflow_config, training_mode
+
+# What only environments outside JAX need is loaded when there are any.
+_HOST_LOOP = "evorl.actors.host_loop:iterate_on_host"
+_HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
 
 
 class Workflow(PyTreeNode):
@@ -51,7 +54,7 @@ class Workflow(PyTreeNode):
         eval_episodes: complete episodes in one evaluation.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
-        actors: who collects beside the learner; ``None`` for the workflow itself.
+        actors: who collects beside the learner, ``evorl.actors.actor_loop.Actors``; ``None`` for nobody.
 
     Settings:
         workflow: the class that trains.
@@ -70,7 +73,7 @@ class Workflow(PyTreeNode):
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
-    actors: Actors | None = pytree_field(static=True, setting=False, default=None)
+    actors: Any = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
@@ -206,7 +209,7 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the memory of the machine cannot hold the state, with the largest setting that it could.
         """
-        with host_errors_in_words():
+        with self._errors_in_words():
             return self._finished(programs.initial_state(self, _as_key(key)))
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
@@ -214,9 +217,20 @@ class Workflow(PyTreeNode):
         return programs.compile_ahead(self, _as_key(key))
 
     @property
+    def collects_as_its_family(self) -> bool:
+        """Whether it collects a rollout by ``acting``, and nothing comes before that or stands in its place."""
+        family = next((cls for cls in type(self).__mro__ if "acting" in vars(cls)), None)
+        return family is not None and type(self).collect is vars(family).get("collect")
+
+    @property
+    def _steps_in_a_loop(self) -> bool:
+        """Whether a loop on the host steps its environments; else a compiled program does."""
+        return getattr(self.env, "host", None) == "loop" and self.collects_as_its_family
+
+    @property
     def is_one_program(self) -> bool:
         """Whether an iteration is a single compiled program, in which nothing is left to the host."""
-        return self.actors is None and not steps_in_a_loop(self)
+        return self.actors is None and not self._steps_in_a_loop
 
     def iterate(
         self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
@@ -230,18 +244,18 @@ class Workflow(PyTreeNode):
         """
         if self.actors is not None:
             return self.actors.iterate(self, state, num_iterations, message)
-        if steps_in_a_loop(self):
-            return iterate_on_host(self, state, num_iterations)
+        if self._steps_in_a_loop:
+            return load(_HOST_LOOP)(self, state, num_iterations)
         return programs.iterate_program(self, state, num_iterations)
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
-        with host_errors_in_words():
+        with self._errors_in_words():
             return self._finished(programs.step_program(self, state))
 
     def evaluate(self, state: State) -> PyTreeDict:
         """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
-        with host_errors_in_words():
+        with self._errors_in_words():
             return self._finished(programs.evaluate_program(self, state))
 
     def learn(
@@ -269,7 +283,7 @@ class Workflow(PyTreeNode):
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
             HostEnvError: a simulator on the host failed.
         """
-        with host_errors_in_words():
+        with self._errors_in_words():
             return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
 
     def with_new_episodes(self, state: State) -> State:
@@ -294,10 +308,16 @@ class Workflow(PyTreeNode):
         changed = any(after is not before for after, before in zip(live, nodes, strict=True))
         return jax.tree.unflatten(structure, live) if changed else state
 
+    @property
+    def _has_simulators(self) -> bool:
+        return self.env.steps_on_host or self.eval_env.steps_on_host
+
+    def _errors_in_words(self) -> contextlib.AbstractContextManager:
+        return load(_HOST_ERRORS)() if self._has_simulators else contextlib.nullcontext()
+
     def _finished(self, result: Any) -> Any:
         """``result``, waited for where simulators may fail in its program."""
-        on_host = self.env.steps_on_host or self.eval_env.steps_on_host
-        return jax.block_until_ready(result) if on_host else result
+        return jax.block_until_ready(result) if self._has_simulators else result
 
     def close(self) -> None:
         """Give back what the environments hold, and end the actors. JAX environments hold nothing."""

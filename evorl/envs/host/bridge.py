@@ -24,7 +24,7 @@ from evorl.envs.host.simulators import Simulators
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
-from evorl.ops.joined_vmap import joined_under_vmap
+from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
 

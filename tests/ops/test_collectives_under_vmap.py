@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.ops.joined_vmap import any_under_vmap, joined_under_vmap
+from evorl.ops.collectives import any_under_vmap, joined_under_vmap
 
 
 def test_rows_of_all_are_one_batch() -> None:
