@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,9 @@ class RayPool(ActorPool):
         self._ray, self._config = ray, dict(config)
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
-            ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of JAX, that Ray's programs are started by a fork: they are others
+                ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
         self._class: Any = ray.remote(_RayWorker).options(num_cpus=0, max_concurrency=2)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
