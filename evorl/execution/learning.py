@@ -169,8 +169,8 @@ class LearningRun:
     def _refuse_idle_processes(self) -> None:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
-                f"This run has {jax.process_count()} processes, and devices=1 is for one: leave devices out, or choose "
-                f"a multiple of {jax.process_count()}."
+                f"This run has {jax.process_count()} processes and is laid out for one device, as devices=1 says and "
+                "environments outside JAX need: start one process, or leave devices out."
             )
 
     def _end_if_counted(self) -> None:

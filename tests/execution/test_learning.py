@@ -122,3 +122,11 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
     broken = small("ppo", optimizer={"learning_rate": 1e30})
     with pytest.raises(TrainingDiverged, match=r"became (nan|-?inf) in iteration \d+ \(\d+ steps\); no checkpoint"):
         broken.learn()
+
+
+def test_a_run_for_one_device_is_refused_by_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow = small("ppo")  # built for one device
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="has 2 processes and is laid out for one device"):
+        workflow.learn(key=0)
