@@ -12,11 +12,13 @@ import numpy as np
 
 from evorl.actors.actor_settings import ActorSettings
 from evorl.actors.host_loop import stacked_rows
-from evorl.actors.pool import ActorPool
+from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
-from evorl.actors.worker import Worker, acting_template, leaves_of, tree_of
+from evorl.actors.worker import acting_template, leaves_of, tree_of
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
+
+_WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
@@ -72,7 +74,7 @@ class Actors(ByValue):
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:
-            pool = _make_pool(self.settings.kind, self._config)
+            pool = make_pool(self.settings.kind, _WORKER, lambda number: self._config)
             self._supervisor = Supervisor(pool, self.settings.count, self.settings.timeout, message)
             self._templates = acting_template(workflow)
             workflow.env.close()  # the set-up needed them; from now on the actors have simulators
@@ -123,58 +125,6 @@ class Actors(ByValue):
         if self._supervisor is not None:
             self._supervisor.close()
             self._supervisor = None
-
-
-def _make_pool(kind: str, config: Mapping[str, Any]) -> ActorPool:
-    if kind == "process":
-        from evorl.actors.process_pool import ProcessPool
-
-        return ProcessPool(config)
-    if kind == "ray":
-        from evorl.actors.ray_pool import RayPool
-
-        return RayPool(config)
-    return InlinePool(config)
-
-
-class InlinePool(ActorPool):
-    """Actors in this process, which collect one after another when they are asked for an answer.
-
-    Args:
-        config: of every actor's workflow.
-    """
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
-        self._workers: dict[int, Worker] = {}
-        self._requests: dict[int, tuple[Any, ...]] = {}
-
-    def start(self, number: int) -> None:
-        """See ``ActorPool.start``."""
-        self._workers[number] = Worker(self._config)
-
-    def send(self, number: int, request: tuple[Any, ...]) -> None:
-        """See ``ActorPool.send``."""
-        self._requests[number] = request
-
-    def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """The rollout of the first that was asked."""
-        if not self._requests:
-            return []
-        number = next(iter(self._requests))
-        return [(number, "done", self._workers[number].collect(*self._requests.pop(number)))]
-
-    def why_dead(self, number: int) -> None:
-        """Never."""
-
-    def stop(self, number: int) -> None:
-        """See ``ActorPool.stop``."""
-        self._workers.pop(number).close()
-
-    def close(self) -> None:
-        """See ``ActorPool.close``."""
-        for number in list(self._workers):
-            self.stop(number)
 
 
 @functools.partial(jax.jit, donate_argnames="state")

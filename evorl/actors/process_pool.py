@@ -8,11 +8,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
+from evorl.config.names import load
 
 _BEAT_SECONDS = 0.5
 
@@ -24,18 +25,19 @@ class ProcessPool(ActorPool):
     lock for ever, is told from one whose environments are slow.
 
     Args:
-        config: of every actor's workflow.
+        worker: see ``ActorPool``.
+        settings_of: see ``ActorPool``.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
+    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+        super().__init__(worker, settings_of)
         # A fork of a process with JAX's threads can hang: actors are started from the beginning.
         self._context = multiprocessing.get_context("spawn")
         self._actors: dict[int, _Actor] = {}
 
     def start(self, number: int) -> None:
         """See ``ActorPool.start``."""
-        self._actors[number] = _Actor(self._context, self._config, number)
+        self._actors[number] = _Actor(self._context, self._worker, self._settings_of(number), number)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         """See ``ActorPool.send``."""
@@ -88,11 +90,14 @@ class ProcessPool(ActorPool):
 
 
 class _Actor:
-    def __init__(self, context: Any, config: Mapping[str, Any], number: int) -> None:
+    def __init__(self, context: Any, worker: str, settings: Any, number: int) -> None:
         self.pipe, theirs = context.Pipe()
         self.beat = context.Value("d", time.monotonic(), lock=False)
         self.process = context.Process(
-            target=_serve, args=(theirs, self.beat, config, _jax_settings()), name=f"actor-{number}", daemon=True
+            target=_serve,
+            args=(theirs, self.beat, worker, settings, _jax_settings()),
+            name=f"actor-{number}",
+            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -129,20 +134,18 @@ def prepare_actor(jax_settings: Mapping[str, Any]) -> None:
         jax.config.update(name, value)
 
 
-def _serve(pipe: Connection, beat: Any, config: Mapping[str, Any], jax_settings: Mapping[str, Any]) -> None:
+def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings: Mapping[str, Any]) -> None:
     """The life of an actor: it ends with its learner, whose end of the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the learner ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_keep_beating, args=(beat, os.getppid()), daemon=True).start()
     prepare_actor(jax_settings)
-    from evorl.actors.worker import Worker
-
     try:
-        worker = Worker(config)
+        served = load(worker)(settings)
         pipe.send(("started", None))
         while True:
             request = pipe.recv()
-            pipe.send(("done", worker.collect(*request)))
+            pipe.send(("done", served.answer(*request)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:

@@ -6,10 +6,11 @@ import contextlib
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
+from evorl.config.names import load
 
 _BEAT_SECONDS = 2.0
 
@@ -18,20 +19,22 @@ class RayPool(ActorPool):
     """An actor of Ray for each of ours; joins the cluster that is there, or starts Ray on this machine.
 
     Args:
-        config: of every actor's workflow.
+        worker: see ``ActorPool``.
+        settings_of: see ``ActorPool``.
 
     Raises:
         ImportError: Ray is not installed.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+        super().__init__(worker, settings_of)
         try:
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else it writes a token into the home folder
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             import ray
         except ImportError as error:
             raise ImportError("actors.kind=ray needs Ray: install the extra ray, or take kind=process.") from error
-        self._ray, self._config = ray, dict(config)
+        self._ray = ray
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             with warnings.catch_warnings():
@@ -46,14 +49,14 @@ class RayPool(ActorPool):
 
     def start(self, number: int) -> None:
         """See ``ActorPool.start``."""
-        self._actors[number] = self._class.remote(self._config)
+        self._actors[number] = self._class.remote(self._worker, self._settings_of(number))
         self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
         self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
         self._causes.pop(number, None)
 
     def send(self, number: int, request: tuple[Any, ...]) -> None:
         """See ``ActorPool.send``."""
-        self._pending[self._actors[number].collect.remote(*request)] = number
+        self._pending[self._actors[number].answer.remote(*request)] = number
 
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
         """See ``ActorPool.answers``."""
@@ -110,8 +113,9 @@ class RayPool(ActorPool):
 
 
 class _RayWorker:
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config, self._worker = config, None
+    def __init__(self, worker: str, settings: Any) -> None:
+        self._named, self._settings = worker, settings
+        self._worker: Any = None
 
     def beat(self) -> None:
         """A sign of life."""
@@ -120,14 +124,13 @@ class _RayWorker:
         """The number of its process."""
         return os.getpid()
 
-    def collect(self, *request: Any) -> tuple[str, Any]:
+    def answer(self, *request: Any) -> tuple[str, Any]:
         from evorl.actors.process_pool import in_words, prepare_actor
-        from evorl.actors.worker import Worker
 
         try:
             if self._worker is None:
                 prepare_actor({})
-                self._worker = Worker(self._config)
-            return "done", self._worker.collect(*request)
+                self._worker = load(self._named)(self._settings)
+            return "done", self._worker.answer(*request)
         except Exception as error:
             return "failed", in_words(error)

@@ -33,7 +33,7 @@ class Supervisor:
             pool.start(number)
 
     def submit(self, number: int, request: tuple[Any, ...]) -> None:
-        """Ask an actor for a rollout, see ``Worker.collect``; it has no other request."""
+        """Ask an actor for a rollout, see ``ActorWorker.answer``; it has no other request."""
         self._requests[number] = (request, time.monotonic())
         self._pool.send(number, request)
 
@@ -52,29 +52,27 @@ class Supervisor:
             for number in wanted:
                 if number in self._done:
                     return number, self._done.pop(number)
-            for number, kind, content in self._pool.answers(_POLL_SECONDS):
-                if number not in self._requests:
-                    continue
-                if kind == "failed":
-                    raise HostEnvError(f"actor {number}: {content}")
-                self._deaths[number] = 0
-                self._has_answered.add(number)
-                del self._requests[number]
-                self._done[number] = content
-            self._replace_the_dead()
+            self._receive(_POLL_SECONDS)
 
     def poll(self) -> None:
-        """Receive what has come, without waiting for more."""
-        for number, kind, content in self._pool.answers(0.0):
-            if kind == "failed":
-                raise HostEnvError(f"actor {number}: {content}")
-            if number in self._requests:
-                del self._requests[number]
-                self._done[number] = content
+        """Receive what has come, without waiting for more; raises as ``take`` does."""
+        self._receive(0.0)
 
     def is_done(self, number: int) -> bool:
         """Whether the rollout of an actor has come."""
         return number in self._done
+
+    def _receive(self, seconds: float) -> None:
+        for number, kind, content in self._pool.answers(seconds):
+            if number not in self._requests:
+                continue
+            if kind == "failed":
+                raise HostEnvError(f"actor {number}: {content}")
+            self._deaths[number] = 0
+            self._has_answered.add(number)
+            del self._requests[number]
+            self._done[number] = content
+        self._replace_the_dead()
 
     def _replace_the_dead(self) -> None:
         for number, (request, asked_at) in list(self._requests.items()):

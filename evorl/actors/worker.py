@@ -85,7 +85,7 @@ class Worker:
         self._own: Any = None  # the state of the environments, where the learner does not keep it
         self._in_a_loop = not self.workflow.is_one_program
 
-    def collect(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
+    def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
         """A rollout.
 
         Args:

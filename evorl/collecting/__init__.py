@@ -1,5 +1,7 @@
 """Collecting on the host by agents of any framework: environments, replay memory and training loop around them."""
 
+from evorl.collecting.batch_agent import BatchAgent
+from evorl.collecting.batcher import Batcher
 from evorl.collecting.collector import Collector
 from evorl.collecting.host_agent import HostAgent
 from evorl.collecting.host_evaluation import play_on_host
@@ -10,6 +12,8 @@ from evorl.collecting.transitions import Collected, as_sample_batch
 from evorl.collecting.vector_collector import VectorCollector
 
 __all__ = [
+    "BatchAgent",
+    "Batcher",
     "Collected",
     "Collector",
     "HostAgent",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _LISTED = 12  # so many names are told beside the nearest one
@@ -43,6 +43,31 @@ def load(path: str) -> Any:
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def load_named(path: Any, setting: str) -> Callable[..., Any]:
+    """The function or class that a user's setting names, imported now.
+
+    Raises:
+        ValueError: ``path`` is not like ``"package.module:function"``, or names nothing that can be called.
+    """
+    module_name, colon, name = str(path).partition(":")
+    if not (isinstance(path, str) and module_name and colon and name):
+        raise ValueError(f"{setting} must be like package.module:function, got {path!r}.")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module exists, and lacks another one
+        raise ValueError(
+            f"{setting}={path}: Python finds no module {error.name!r}. Put the folder that holds it on "
+            "PYTHONPATH, or install it."
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
+    return function
 
 
 def load_all(package: str) -> list[str]:

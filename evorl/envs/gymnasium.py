@@ -127,7 +127,12 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         self, make: Callable[[], Any], num_envs: int, obs_key: str | None = None, metrics: Sequence[str] = ()
     ) -> None:
         self._envs = [make() for _ in range(num_envs)]
+        self._arguments: Mapping[str, np.ndarray] = {}
         super().__init__(self._envs[0], num_envs, obs_key, metrics)
+
+    def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
+        """Row i of them is the ``options`` of resets of environment i."""
+        self._arguments = arguments
 
     def reset(self, seeds: np.ndarray) -> Any:
         """See ``HostVectorEnv.reset``."""
@@ -141,7 +146,8 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         rows: list[Any] = [None] * self.num_envs
         for i in numbers:
             try:
-                rows[i] = self._observed(self._envs[i].reset(seed=int(seeds[i]))[0])
+                options = {name: value[i] for name, value in self._arguments.items()} or None
+                rows[i] = self._observed(self._envs[i].reset(seed=int(seeds[i]), options=options)[0])
             except Exception as error:
                 raise HostEnvError(_failed(i, "reset", error)) from error
         return _stacked(self.obs_space, rows)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evorl.config.names import no_such
+from evorl.config.names import load_named
 from evorl.envs.env import Env
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.create import create_host_env
@@ -48,7 +47,7 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
         ValueError: there is no such module or function, it has no such option, or what it returns is none of these;
             in words.
     """
-    function = _import_function(factory)
+    function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
         return create_host_env(function, factory, **options)
     if _makes_gymnasium_env(function, options):
@@ -88,23 +87,3 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
             "clock and for several environments are put around it."
         )
     return UserEnv(env, (factory, arguments))
-
-
-def _import_function(factory: Any) -> Callable[..., Any]:
-    module_name, colon, name = str(factory).partition(":")
-    if not (isinstance(factory, str) and module_name and colon and name):
-        raise ValueError(f"env.factory must be like package.module:function, got {factory!r}.")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module exists, and lacks another one
-        raise ValueError(
-            f"env.factory={factory}: Python finds no module {error.name!r}. Put the folder that holds it on "
-            "PYTHONPATH, or install it."
-        ) from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        raise ValueError(f"env.factory={factory}: {no_such(f'function of {module_name}', name, functions)}")
-    return function

@@ -65,6 +65,18 @@ class HostVectorEnv(abc.ABC):
             Observations ``[B, ...]``; those of other rows are not looked at.
         """
 
+    def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
+        """What the episodes that start from now on are like: arrays ``[B, ...]`` by name; none is as usual.
+
+        Raises:
+            ValueError: these simulators take no arguments, or not these.
+        """
+        if arguments:
+            raise ValueError(
+                f"{type(self).__name__} takes no arguments for its episodes, got {', '.join(sorted(arguments))}: leave "
+                "them out, or override set_arguments."
+            )
+
     def get_state(self) -> np.ndarray | None:
         """All that the next steps depend on, as bytes: uint8 ``[B, N]``; ``None`` where it cannot be taken."""
         return None

@@ -1,0 +1,50 @@
+"""Actors in this process: for tests, for the debugger, and where another process would not pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evorl.actors.pool import ActorPool, ActorWorker
+from evorl.config.names import load
+
+
+class InlinePool(ActorPool):
+    """Actors in this process, which work one after another when they are asked for an answer.
+
+    Args:
+        worker: see ``ActorPool``.
+        settings_of: see ``ActorPool``.
+    """
+
+    def __init__(self, worker: str, settings_of: Callable[[int], Any]) -> None:
+        super().__init__(worker, settings_of)
+        self._workers: dict[int, ActorWorker] = {}
+        self._requests: dict[int, tuple[Any, ...]] = {}
+
+    def start(self, number: int) -> None:
+        """See ``ActorPool.start``."""
+        self._workers[number] = load(self._worker)(self._settings_of(number))
+
+    def send(self, number: int, request: tuple[Any, ...]) -> None:
+        """See ``ActorPool.send``."""
+        self._requests[number] = request
+
+    def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
+        """That of the first that was asked."""
+        if not self._requests:
+            return []
+        number = next(iter(self._requests))
+        return [(number, "done", self._workers[number].answer(*self._requests.pop(number)))]
+
+    def why_dead(self, number: int) -> None:
+        """Never."""
+
+    def stop(self, number: int) -> None:
+        """See ``ActorPool.stop``."""
+        self._workers.pop(number).close()
+
+    def close(self) -> None:
+        """See ``ActorPool.close``."""
+        for number in list(self._workers):
+            self.stop(number)

@@ -1,0 +1,203 @@
+"""What a worker of a ``Batcher`` does, wherever it runs: its agent acts in its simulators, on request."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from evorl.collecting.transitions import as_columns
+from evorl.config.names import did_you_mean, load_named
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.simulators import Simulators
+from evorl.envs.options import parameter_names
+from evorl.ops.trees import merged
+from evorl.types import PyTreeDict
+
+Seeds: TypeAlias = tuple[int, ...]
+
+
+class Acquired(NamedTuple):
+    """What a worker acquired in its rows.
+
+    Attributes:
+        transitions: leaves ``[R, T, ...]``, zeros after the end of a row.
+        lengths: int32 ``[R]``.
+        numbers: of these rows among those of the worker, int32 ``[R]``.
+        agent_state: of the agent before the first step, leaves ``[R, ...]``.
+        is_running: whether the episode of a row goes on, bool ``[B]`` of all rows of the worker.
+    """
+
+    transitions: PyTreeDict
+    lengths: np.ndarray
+    numbers: np.ndarray
+    agent_state: Any
+    is_running: np.ndarray
+
+
+class BatchWorker:
+    """An agent and simulators, which are made when it is.
+
+    Args:
+        settings: ``agent``, ``env``, ``agent_args``, ``env_args``, ``num_envs`` of this worker, ``num_steps``,
+            ``max_episode_steps`` (see ``Batcher``), ``seed`` of this worker, and ``updates``, what the agent was told.
+
+    Raises:
+        ValueError: agent or simulators cannot be made, in words.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._num_rows, self._num_steps = settings["num_envs"], settings["num_steps"]
+        self._seed = settings["seed"]
+        self._simulators = Simulators(
+            functools.partial(_made_env, settings), self._num_rows, settings["max_episode_steps"]
+        )
+        self._info_names = tuple(self._simulators.usual.info_spec)
+        self._agent = self._made_agent(settings)
+        for info in settings["updates"]:
+            self._agent.update(info)
+        self._place: tuple[int, int] | None = None
+        self._obs: Any = None
+        self._state: Any = None
+
+    def _made_agent(self, settings: Mapping[str, Any]) -> Any:
+        make, env = load_named(settings["agent"], "agent"), self._simulators.usual
+        known = {"obs_space": env.obs_space, "action_space": env.action_space, "seed": self._seed}
+        known = {name: value for name, value in known.items() if name in parameter_names(make)}
+        agent = make(**(known | settings["agent_args"]))
+        missing = [name for name in ("__call__", "initial_state", "update") if not hasattr(agent, name)]
+        if missing:
+            raise ValueError(
+                f"agent={settings['agent']} gave a {type(agent).__name__} without {', '.join(missing)}: inherit from "
+                "evorl.collecting.BatchAgent."
+            )
+        return agent
+
+    def answer(self, task: str, *arguments: Any) -> Any:
+        """Do a task: ``episodes``, ``next_slice`` or ``update``."""
+        return getattr(self, task)(*arguments)
+
+    def episodes(self, number: int, num_rounds: int, agent_info: Any, env_info: Any) -> list[Acquired]:
+        """Whole episodes in all rows, one round after another.
+
+        Args:
+            number: of the acquisition: the same one has the same episodes.
+            num_rounds: how often.
+            agent_info: leaves ``[num_rounds * B, ...]``, or ``None``.
+            env_info: the same.
+        """
+        acquired = []
+        for i in range(num_rounds):
+            of_round = slice(i * self._num_rows, (i + 1) * self._num_rows)
+            of_agent, of_env = jax.tree.map(lambda x, of_round=of_round: x[of_round], (agent_info, env_info))
+            self._start((number, i), np.ones(self._num_rows, bool), of_agent, of_env)
+            acquired.append(self._advance(of_agent, None))
+        return acquired
+
+    def next_slice(self, place: tuple[int, int], is_running: np.ndarray, agent_info: Any, env_info: Any) -> Acquired:
+        """The next steps of the rows that are running.
+
+        Args:
+            place: how often the batcher was reset, and how many slices there were since. A worker that stands elsewhere
+                starts episodes: after a reset, or in the place of a worker that died.
+            is_running: bool ``[B]``.
+            agent_info: leaves ``[B, ...]``, or ``None``.
+            env_info: of the episodes, if they start; the same.
+        """
+        if self._place != place:
+            self._start(place, is_running, agent_info, env_info)
+        acquired = self._advance(agent_info, self._num_steps)
+        self._place = (place[0], place[1] + 1)
+        return acquired
+
+    def update(self, info: Any) -> None:
+        """Tell the agent."""
+        self._agent.update(info)
+
+    def _start(self, seeds: Seeds, is_running: np.ndarray, agent_info: Any, env_info: Any) -> None:
+        self._rng = np.random.default_rng((self._seed, *seeds))
+        self._simulators.usual.set_arguments(env_info or {})
+        answer = self._simulators.reset(self._draw_seeds())
+        self._obs, self._token, self._saved = _copied(answer["start"]), answer["token"], answer["saved"]
+        self._steps = np.zeros(self._num_rows, np.int32)
+        self._is_running = np.array(is_running)
+        self._state = self._agent.initial_state(agent_info, self._num_rows)
+
+    def _advance(self, agent_info: Any, num_steps: int | None) -> Acquired:
+        """So many steps, or all steps, until no row is running any more."""
+        state = _copied(self._state)
+        wrong = {np.shape(leaf) for leaf in jax.tree.leaves(state) if np.shape(leaf)[:1] != (self._num_rows,)}
+        if wrong:
+            raise ValueError(f"leaves of an agent's state lead with {self._num_rows} rows, got shapes {sorted(wrong)}.")
+        rows = np.flatnonzero(self._is_running).astype(np.int32)
+        lengths = np.zeros(self._num_rows, np.int32)
+        steps: list[Any] = []
+        history: list[Mapping[str, Any]] | None = [] if getattr(self._agent, "wants_history", False) else None
+        while self._is_running.any() and (num_steps is None or len(steps) < num_steps):
+            lengths += self._is_running
+            steps.append(self._step(agent_info, history))
+        return Acquired(
+            transitions=_by_row(as_columns(steps, "either"), rows, lengths[rows]),
+            lengths=lengths[rows],
+            numbers=rows,
+            agent_state=jax.tree.map(lambda x: x[rows], state),
+            is_running=self._is_running.copy(),
+        )
+
+    def _step(self, agent_info: Any, history: list[Mapping[str, Any]] | None) -> Any:
+        more = {} if history is None else {"history": history}
+        given, self._state = self._agent(self._state, self._obs, agent_info, **more)
+        if "actions" not in given:
+            raise ValueError(
+                f"an agent gives what it does as 'actions', got {sorted(given)}.{did_you_mean('actions', given)}"
+            )
+        told = {"actions": given["actions"], "seeds": self._draw_seeds(), "episode_steps": self._steps}
+        answer = self._simulators.step({**told, "token": self._token, "saved": self._saved})
+        self._token, self._saved = answer["token"], answer["saved"]
+        extras = {name: value for name, value in given.items() if name != "actions"}
+        metrics = {name: answer["metrics"][name] for name in self._info_names}
+        flags = [np.array(answer[name]) for name in ("termination", "truncation")]
+        step = (self._obs, given["actions"], np.array(answer["reward"]), _copied(answer["obs"]), *flags)
+        if history is not None:
+            names = ("obs", "actions", "rewards", "next_obs", "termination", "truncation")
+            history.append({**dict(zip(names, step, strict=True)), **extras})
+        self._obs, ended = _copied(answer["start"]), flags[0] | flags[1]
+        self._steps = np.where(ended, 0, self._steps + 1)
+        self._is_running &= ~ended
+        return *step, merged(extras, _copied(metrics))
+
+    def _draw_seeds(self) -> np.ndarray:
+        return self._rng.integers(0, 2**32, (self._num_rows, 2), np.uint32)
+
+    def close(self) -> None:
+        """Close the simulators."""
+        self._simulators.close()
+
+
+def _made_env(settings: Mapping[str, Any], num_envs: int) -> HostVectorEnv:
+    env = load_named(settings["env"], "env")(num_envs=num_envs, **settings["env_args"])
+    if not isinstance(env, HostVectorEnv):
+        raise ValueError(
+            f"env={settings['env']} gave a {type(env).__name__}: it has to make a HostVectorEnv, as "
+            "evorl.envs.gymnasium:make_gymnasium_simulators does."
+        )
+    return env
+
+
+def _copied(tree: Any) -> Any:
+    """Arrays of our own: simulators and agents may write into theirs again."""
+    return jax.tree.map(np.array, tree)
+
+
+def _by_row(columns: PyTreeDict, rows: np.ndarray, lengths: np.ndarray) -> PyTreeDict:
+    """Columns ``[T, B, ...]`` of these rows as ``[R, T, ...]``, with zeros after the end of each."""
+
+    def of_rows(x: np.ndarray) -> np.ndarray:
+        chosen = np.swapaxes(x[:, rows], 0, 1)
+        is_in = np.arange(chosen.shape[1]) < lengths[:, None]
+        return np.where(is_in.reshape(*is_in.shape, *[1] * (chosen.ndim - 2)), chosen, np.zeros((), chosen.dtype))
+
+    return jax.tree.map(of_rows, columns)
