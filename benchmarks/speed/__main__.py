@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.machine import about
 from benchmarks.pages import write_pages
 from benchmarks.results import record
-from benchmarks.speed.comparison import COMPARISONS, readings_by_side
+from benchmarks.speed.comparison import COMPARISONS, OWN_PYTHON, readings_by_side
 from benchmarks.speed.measuring import MeasurementFailed, run_comparison
 from benchmarks.speed.page import show_comparison
 from evorl.config.names import no_such
@@ -22,11 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(COMPARISONS)}; all by default")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each comparison (default 5)")
-    parser.add_argument(
-        "--rejax-python",
-        default=os.environ.get("REJAX_PYTHON"),
-        help="Python of a virtual environment with rejax 0.1.3 and gymnax 0.0.9 (default: $REJAX_PYTHON)",
-    )
+    for peer, packages in OWN_PYTHON.items():
+        variable = f"{peer.upper()}_PYTHON"
+        parser.add_argument(
+            f"--{peer}-python",
+            default=os.environ.get(variable),
+            help=f"Python of a virtual environment with {packages} (default: ${variable})",
+        )
     parser.add_argument("--record", action="store_true", help="write benchmarks/results and the pages made of it")
     parser.add_argument("--keep", metavar="FOLDER", help="keep logs and compiled programs here, and reuse the latter")
     options = parser.parse_args(arguments)
@@ -43,11 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, options: argparse.Namespace, folder: Path) -> bool:
     """Measure one comparison, show it, record it if asked; whether no bar was missed."""
     comparison = COMPARISONS[name]
-    if "rejax" in comparison.pythons and not options.rejax_python:
-        print(f"{name}: left out, --rejax-python is not given")
-        return True
+    pythons = {peer: getattr(options, f"{peer}_python") for peer in OWN_PYTHON}
+    for peer, python in pythons.items():
+        if peer in comparison.pythons and not python:
+            print(f"{name}: left out, --{peer}-python is not given")
+            return True
     print(f"{name}: {comparison.title}", flush=True)
-    pythons = {"rejax": options.rejax_python}
     try:
         result = run_comparison(comparison, pythons, options.rounds, folder, lambda text: print(text, flush=True))
     except MeasurementFailed as error:

@@ -20,8 +20,12 @@ DRIVERS = {  # what a child process runs, python -m
     "rejax": "benchmarks.speed.peers.rejax_training",
     "evosax": "benchmarks.speed.peers.evosax_evolution",
     "brax": "benchmarks.speed.peers.brax_training",
+    "sb3": "benchmarks.speed.peers.sb3_training",
 }
-OWN_PYTHON = ("rejax",)  # peers that need other packages than ours: each in a virtual environment of its own
+OWN_PYTHON = {  # peers that need other packages than ours, and which: each in a virtual environment of its own
+    "rejax": "rejax 0.1.3 and gymnax 0.0.9",
+    "sb3": "stable-baselines3 2.9.2, sbx-rl 0.28.0, gymnasium[mujoco] 1.4.0 and imageio",
+}
 CPU_QUANTITIES = {  # the same by the processor time of all threads, which depends less on what else the machine does
     "steps_per_second": "steps_per_cpu_second",
     "seconds": "cpu_seconds",

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.speed.comparison import Comparison, Side
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ENDING_SECONDS = 10.0  # that a child has for it; then it is killed
 
 
 class MeasurementFailed(RuntimeError):
@@ -58,7 +59,12 @@ class Child:
         return self._answer()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process: it ends by itself, and what it started with it, when it is asked for nothing more."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDING_SECONDS)
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):

@@ -2,6 +2,8 @@
 
 Settings: ``config`` (of a run, as a mapping), ``warmup_steps`` and ``steps`` (environment steps of each seed in one
 measurement), ``recording`` (true), ``cache`` (folder of compiled programs).
+
+A training with actors is measured by wall time only: theirs is the processor time of other processes.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ class Training:
             if recorder is not None:
                 recorder.close()
             reading["closing_seconds"] = time.perf_counter() - closing
+        if workflow.actors is not None:
+            reading = {name: value for name, value in reading.items() if "cpu" not in name}
         return {**reading, "num_devices": workflow.execution.num_devices}
 
 
@@ -69,4 +73,4 @@ def prepare() -> Any:
 
 
 if __name__ == "__main__":
-    serve(prepare, "jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "evorl")
+    serve(prepare, "jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "gymnasium", "mujoco", "envpool", "ray", "evorl")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.speed import __main__ as command
 from benchmarks.speed.__main__ import main
+from benchmarks.speed.measuring import MeasurementFailed
 
 
 def test_a_comparison_that_does_not_exist_is_told(capsys):
@@ -13,7 +15,21 @@ def test_a_comparison_that_does_not_exist_is_told(capsys):
     assert "there is no comparison 'replay_ad'. Did you mean 'replay_add'?" in capsys.readouterr().err
 
 
-def test_a_peer_without_its_python_is_left_out(capsys, monkeypatch):
-    monkeypatch.delenv("REJAX_PYTHON", raising=False)
-    assert main(["dqn_cartpole"]) == 0
-    assert capsys.readouterr().out == "dqn_cartpole: left out, --rejax-python is not given\n"
+@pytest.mark.parametrize(("name", "peer"), [("dqn_cartpole", "rejax"), ("host_ppo_hopper_sb3", "sb3")])
+def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
+    monkeypatch.delenv(f"{peer.upper()}_PYTHON", raising=False)
+    assert main([name]) == 0
+    assert capsys.readouterr().out == f"{name}: left out, --{peer}-python is not given\n"
+
+
+def test_a_peer_is_run_by_its_python(capsys, monkeypatch):
+    asked = {}
+
+    def run(comparison, pythons, rounds, folder, say):
+        asked.update(pythons)
+        raise MeasurementFailed("no process was started")
+
+    monkeypatch.setattr(command, "run_comparison", run)
+    assert main(["host_ppo_cartpole_sb3", "--sb3-python", "theirs", "--rejax-python", "another"]) == 1
+    assert asked == {"sb3": "theirs", "rejax": "another"}
+    assert "no process was started" in capsys.readouterr().err

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import pytest
 
 from benchmarks.speed import measuring
@@ -40,6 +43,23 @@ def test_sides_are_measured_in_turn(child, tmp_path):
     }
     assert "pytest" in result["versions"]["fast"]
     assert result["load"] >= 0.0
+
+
+def test_a_child_ends_by_itself_when_its_comparison_is_over(tmp_path, monkeypatch):
+    ending = CHILD + f"\nopen({str(tmp_path / 'ended')!r}, 'w').close()\n"
+    (tmp_path / "ends_in_order.py").write_text(ending, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    compare("ends_in_order", tmp_path, [1.0], [2.0], rounds=1)
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_child_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    (tmp_path / "stays.py").write_text(CHILD + "\n__import__('time').sleep(600)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measuring, "ENDING_SECONDS", 0.1)
+    child = measuring.Child(Side("stays"), sys.executable, "", tmp_path / "log")
+    child.close()
+    assert child.process.returncode == -signal.SIGKILL
 
 
 def test_a_child_that_ends_early_is_told_with_its_last_words(child, tmp_path):

@@ -1,0 +1,66 @@
+"""An environment whose steps cost processor time and nothing else: where actors are worth their processes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.space import Box, Discrete, Space
+
+_OBS_SIZE = 4
+
+
+class BusyEnv(HostVectorEnv):
+    """Observations are random, an action is paid if it is the sign of the first one.
+
+    Args:
+        num_envs: B, stepped one after another.
+        milliseconds: processor time that a step of one environment takes.
+        max_episode_steps: steps after which an episode is truncated.
+    """
+
+    def __init__(self, num_envs: int, milliseconds: float, max_episode_steps: int) -> None:
+        self.num_envs, self._seconds = num_envs, milliseconds / 1e3
+        self.obs_space: Space = Box(-1.0, 1.0, (_OBS_SIZE,))
+        self.action_space: Space = Discrete(2)
+        self.max_episode_steps = max_episode_steps
+        self._random = [np.random.default_rng(0) for _ in range(num_envs)]
+        self._obs = np.zeros((num_envs, _OBS_SIZE), np.float32)
+        self._elapsed = np.zeros(num_envs, np.int64)
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """See ``HostVectorEnv.reset``."""
+        return self.partial_reset(np.ones(self.num_envs, np.bool_), seeds)
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        """See ``HostVectorEnv.partial_reset``."""
+        for i in np.flatnonzero(mask):
+            self._random[i] = np.random.default_rng(int(seeds[i]))
+            self._obs[i] = self._random[i].uniform(-1.0, 1.0, _OBS_SIZE)
+        self._elapsed[mask] = 0
+        return self._obs.copy()
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """See ``HostVectorEnv.step``."""
+        reward = (actions == (self._obs[:, 0] > 0.0)).astype(np.float32)
+        for i in range(self.num_envs):
+            spin(self._seconds)
+            self._obs[i] = self._random[i].uniform(-1.0, 1.0, _OBS_SIZE)
+        self._elapsed += 1
+        truncation = self._elapsed >= self.max_episode_steps
+        return self._obs.copy(), reward, np.zeros(self.num_envs, np.bool_), truncation, {}
+
+
+def spin(seconds: float) -> None:
+    """Use so much processor time of this thread: on a machine that does other things too it takes longer."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def make_busy_env(num_envs: int, milliseconds: float = 1.0, max_episode_steps: int = 200) -> BusyEnv:
+    """The simulators of ``env: {factory: "benchmarks.speed.busy_env:make_busy_env"}``."""
+    return BusyEnv(num_envs, milliseconds, max_episode_steps)

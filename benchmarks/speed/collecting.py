@@ -1,0 +1,26 @@
+"""Rollouts of PPO's agent from which nothing is learned: what is left is acting and stepping environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from evorl.agent import AgentState
+from evorl.algorithms.ppo import PPOWorkflow
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, PyTreeDict
+
+
+class CollectingWorkflow(PPOWorkflow):
+    """PPO whose agent stays as it is. It collects as PPO does, by the same code."""
+
+    def learn_from(
+        self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
+    ) -> tuple[AgentState, Any, PyTreeDict]:
+        """The mean of each number that PPO would learn from: so no program leaves out to compute one."""
+        del key, progress
+        numbers = {"obs": trajectory.obs, "actions": trajectory.actions, "rewards": trajectory.rewards}
+        numbers |= {"next_obs": trajectory.next_obs, **trajectory.extras.policy_extras}
+        means = {name: x.astype("float32").mean() for name, x in numbers.items()}
+        return agent_state, opt_state, PyTreeDict(means)
