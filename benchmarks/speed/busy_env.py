@@ -1,4 +1,4 @@
-"""An environment whose steps cost processor time and nothing else: where actors are worth their processes."""
+"""An environment whose steps cost time and nothing else: where actors and workers are worth their processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class BusyEnv(HostVectorEnv):
         num_envs: B, stepped one after another.
         milliseconds: processor time that a step of one environment takes.
         max_episode_steps: steps after which an episode is truncated.
+        waits: steps take time of the clock, and no processor.
     """
 
-    def __init__(self, num_envs: int, milliseconds: float, max_episode_steps: int) -> None:
+    def __init__(self, num_envs: int, milliseconds: float, max_episode_steps: int, waits: bool = False) -> None:
         self.num_envs, self._seconds = num_envs, milliseconds / 1e3
+        self._pass_time = time.sleep if waits else spin
         self.obs_space: Space = Box(-1.0, 1.0, (_OBS_SIZE,))
         self.action_space: Space = Discrete(2)
         self.max_episode_steps = max_episode_steps
@@ -47,7 +49,7 @@ class BusyEnv(HostVectorEnv):
         """See ``HostVectorEnv.step``."""
         reward = (actions == (self._obs[:, 0] > 0.0)).astype(np.float32)
         for i in range(self.num_envs):
-            spin(self._seconds)
+            self._pass_time(self._seconds)
             self._obs[i] = self._random[i].uniform(-1.0, 1.0, _OBS_SIZE)
         self._elapsed += 1
         truncation = self._elapsed >= self.max_episode_steps
@@ -61,6 +63,8 @@ def spin(seconds: float) -> None:
         pass
 
 
-def make_busy_env(num_envs: int, milliseconds: float = 1.0, max_episode_steps: int = 200) -> BusyEnv:
+def make_busy_env(
+    num_envs: int, milliseconds: float = 1.0, max_episode_steps: int = 200, waits: bool = False
+) -> BusyEnv:
     """The simulators of ``env: {factory: "benchmarks.speed.busy_env:make_busy_env"}``."""
-    return BusyEnv(num_envs, milliseconds, max_episode_steps)
+    return BusyEnv(num_envs, milliseconds, max_episode_steps, waits)

@@ -34,7 +34,7 @@ class RayPool(ActorPool):
             import ray
         except ImportError as error:
             raise ImportError("actors.kind=ray needs Ray: install the extra ray, or take kind=process.") from error
-        self._ray = ray
+        self._ray: Any = ray
         self._started_ray = not ray.is_initialized()
         if self._started_ray:
             with warnings.catch_warnings():

@@ -29,6 +29,7 @@ def test_options_are_split_by_who_knows_them() -> None:
         ("max_episode_steps", "abc", "max_episode_steps must be a positive whole number, got 'abc'"),
         ("action_repeat", 1.5, "action_repeat must be a positive whole number, got 1.5"),
         ("history", True, "history must be a positive whole number, got True"),
+        ("reward_clip", float("inf"), "reward_clip must be a number, got inf"),
         ("reward_scale", float("nan"), "reward_scale must be a number, got nan"),
         ("sparse_reward_interval", 0, "sparse_reward_interval must be a positive whole number, got 0"),
         ("flatten_obs", "no", "flatten_obs must be true or false, got 'no'"),

@@ -65,13 +65,15 @@ def test_time_limit_with_action_repeat_is_in_steps_of_the_environment() -> None:
 
 
 def test_episode_return_is_what_the_environment_paid() -> None:
-    env = wrap_env(ProbeEnv("time_limit"), max_episode_steps=4, reward_scale=0.5, sparse_reward_interval=2)
+    env = wrap_env(
+        ProbeEnv("time_limit"), max_episode_steps=4, reward_clip=0.5, reward_scale=2.0, sparse_reward_interval=2
+    )
     state = env.reset(jax.random.key(0))
     rewards = []
     for _ in range(4):
         state = env.step(state, jnp.zeros(1, jnp.int32))
         rewards.append(float(state.reward[0]))
-    assert rewards == [0.0, 1.0, 0.0, 1.0]
+    assert rewards == [0.0, 2.0, 0.0, 2.0]
     assert state.info.episode_return == 4.0
 
 

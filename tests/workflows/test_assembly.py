@@ -23,7 +23,13 @@ def test_modes_with_idle_steps_are_not_for_training(mode: str | AutoresetMode) -
 
 
 def test_evaluation_reports_what_the_environment_pays() -> None:
-    env = {"name": "CartPole-v1", "max_episode_steps": 10, "reward_scale": 0.1, "sparse_reward_interval": 4}
+    env = {
+        "name": "CartPole-v1",
+        "max_episode_steps": 10,
+        "reward_clip": 0.5,
+        "reward_scale": 0.1,
+        "sparse_reward_interval": 4,
+    }
     workflow = small("ppo", env)
     assert as_paid_by_the_environment("hopper") == "hopper"
     assert workflow.eval_env == small("ppo").eval_env

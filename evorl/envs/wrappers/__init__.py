@@ -11,7 +11,7 @@ from evorl.envs.vector import (
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
 from evorl.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ObsFlattenWrapper",
     "ObsSelectWrapper",
     "OneEpisodeWrapper",
+    "RewardClipWrapper",
     "RewardScaleWrapper",
     "SparseRewardWrapper",
     "VectorEnv",

@@ -31,6 +31,25 @@ class RewardScaleWrapper(Wrapper):
         return state.replace(reward=state.reward * self.scale)
 
 
+class RewardClipWrapper(Wrapper):
+    """The reward, but at most ``limit`` and at least ``-limit``.
+
+    Raises:
+        ValueError: ``limit`` is no positive finite number.
+    """
+
+    def __init__(self, env: Env, limit: float) -> None:
+        super().__init__(env)
+        if isinstance(limit, bool | str) or not (math.isfinite(limit) and limit > 0):
+            raise ValueError(f"reward_clip must be a positive number, got {limit!r}.")
+        self.limit = float(limit)
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        return state.replace(reward=jnp.clip(state.reward, -self.limit, self.limit))
+
+
 class SparseRewardWrapper(Wrapper):
     """The reward is saved up and paid every ``interval`` steps and at the end of the episode, 0 in between."""
 

@@ -21,6 +21,15 @@ def test_a_step_of_each_row_uses_as_much_processor_time_as_asked():
     assert 0.01 <= time.thread_time() - start < 0.02
 
 
+def test_a_step_may_wait_instead():
+    env = make_busy_env(2, milliseconds=5.0, waits=True)
+    env.reset(seeds(0, 1))
+    start, cpu_start = time.monotonic(), time.thread_time()
+    env.step(np.zeros(2, np.int32))
+    assert time.monotonic() - start >= 0.01
+    assert time.thread_time() - cpu_start < 0.005
+
+
 def test_the_sign_is_paid_and_seeds_tell_episodes():
     env = make_busy_env(2, milliseconds=0.0, max_episode_steps=2)
     obs = env.reset(seeds(3, 4))

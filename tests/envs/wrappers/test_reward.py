@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from evorl.envs import AutoresetMode, Env
-from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
 from tests.support.probe_envs import ProbeEnv
 
 
@@ -24,6 +24,12 @@ def rewards(env: Env, mode: AutoresetMode, num_steps: int) -> list[float]:
 def test_scale() -> None:
     env = RewardScaleWrapper(ProbeEnv("value_is_reward"), -0.5)
     assert rewards(env, AutoresetMode.NORMAL, 2) == [-0.5, -0.5]
+
+
+@pytest.mark.parametrize("scale", [3.0, -3.0, 0.25])
+def test_clip(scale: float) -> None:
+    env = RewardClipWrapper(RewardScaleWrapper(ProbeEnv("value_is_reward"), scale), 1.0)
+    assert rewards(env, AutoresetMode.NORMAL, 2) == [min(1.0, max(-1.0, scale))] * 2
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NORMAL, AutoresetMode.FAST])
