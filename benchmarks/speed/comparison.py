@@ -16,10 +16,8 @@ Readings = Mapping[str, Sequence[Reading]]  # by side, one of each round
 Medians = Mapping[str, Reading]
 
 DRIVERS = {  # what a child process runs, python -m
-    **{
-        name: f"benchmarks.speed.drivers.{name}"
-        for name in ("training", "floor", "replay_adding", "acquiring", "process")
-    },
+    **{name: f"benchmarks.speed.drivers.{name}" for name in ("training", "floor", "replay_adding", "process")},
+    "acquiring": "benchmarks.speed.drivers.acquiring",
     "rejax": "benchmarks.speed.peers.rejax_training",
     "evosax": "benchmarks.speed.peers.evosax_evolution",
     "brax": "benchmarks.speed.peers.brax_training",

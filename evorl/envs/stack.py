@@ -18,8 +18,8 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
     From the inside out: squash (bounded boxes other than [-1, 1]), action repeat, episode clock, flatten, select, frame
-    stack, reward clip, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the environment paid,
-    and ``info.steps`` counts decisions.
+    stack, reward clip, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the
+    environment paid, and ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
