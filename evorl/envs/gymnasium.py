@@ -12,6 +12,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names
+from evorl.envs.atari_lives import with_lives_as_episodes
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
@@ -29,6 +30,7 @@ def make_gymnasium_simulators(
     wrappers: Sequence[str | Mapping[str, Any]] = (),
     obs_key: str | None = None,
     metrics: Sequence[str] = (),
+    terminal_on_life_loss: bool = False,
     max_episode_steps: int | None = None,
     **kwargs: Any,
 ) -> HostVectorEnv:
@@ -42,6 +44,7 @@ def make_gymnasium_simulators(
         wrappers: names of ``gymnasium.wrappers`` from the inside out, or mappings of a ``name`` and arguments.
         obs_key: of observations that are a dict only this entry.
         metrics: numbers of the environment's info that are reported.
+        terminal_on_life_loss: of Atari games, see ``with_lives_as_episodes``.
         max_episode_steps: another time limit than the registered one.
         **kwargs: of the environment.
 
@@ -51,13 +54,13 @@ def make_gymnasium_simulators(
     if vectorization not in VECTORIZATIONS:
         raise ValueError(no_such("value of env.vectorization", vectorization, VECTORIZATIONS))
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-    make = functools.partial(_make_one, name, tuple(wrappers), {**kwargs, **limit})
+    make = functools.partial(_make_one, name, tuple(wrappers), {**kwargs, **limit}, terminal_on_life_loss)
     if vectorization == "async":
         return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics)
     return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics)
 
 
-def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], terminal_on_life_loss: bool) -> Any:
     import gymnasium
 
     if name.startswith("ALE/"):
@@ -86,7 +89,7 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any]) -> 
             env = getattr(gymnasium.wrappers, wrapper_name)(env, **arguments)
         except (TypeError, AssertionError, ValueError) as error:
             raise ValueError(f"Gymnasium's {wrapper_name} cannot wrap {name} with {arguments}: {error}") from error
-    return env
+    return with_lives_as_episodes(env) if terminal_on_life_loss else env
 
 
 class _GymnasiumEnv(HostVectorEnv):

@@ -26,8 +26,8 @@ RUN_KEYS = frozenset(
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors"})
-# Options of an environment that change what the agent is paid, not what is reported.
-REWARD_OPTIONS = frozenset({"reward_clip", "reward_scale", "sparse_reward_interval"})
+# Options of an environment that change what the agent learns from, not what evaluations report.
+TRAINING_OPTIONS = frozenset({"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss"})
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
@@ -194,10 +194,10 @@ def seeded(config: Mapping[str, Any] | str, seed: int) -> Mapping[str, Any] | st
 
 
 def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """An environment's config without what changes its reward: evaluations report what the environment itself pays."""
+    """An environment's config without what is for training only: evaluations report what it pays by itself."""
     if not isinstance(config, Mapping):
         return config
-    return {key: value for key, value in config.items() if key not in REWARD_OPTIONS}
+    return {key: value for key, value in config.items() if key not in TRAINING_OPTIONS}
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:

@@ -1,0 +1,55 @@
+"""Atari games in which each life is an episode, as deep Q-networks were trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NOTHING = 0  # the action of every game
+
+
+def with_lives_as_episodes(env: Any) -> Any:
+    """A game of ``ale_py`` in which a lost life ends the episode; the next one goes on with the same game.
+
+    So the seed of a reset starts a game, and episodes of its other lives depend on how the lives before were played.
+
+    Source: Mnih et al. 2015, https://doi.org/10.1038/nature14236, Methods, training details.
+
+    Args:
+        env: a Gymnasium environment, wrappers around it that skip frames included.
+
+    Raises:
+        ValueError: it knows no lives.
+    """
+    import gymnasium
+
+    emulator = getattr(env.unwrapped, "ale", None)
+    if not hasattr(emulator, "lives"):
+        raise ValueError(
+            f"terminal_on_life_loss is for games of the Arcade Learning Environment, and {env} is none: leave it out."
+        )
+
+    class LivesAsEpisodes(gymnasium.Wrapper):
+        """Ends an episode with a life."""
+
+        def __init__(self) -> None:
+            super().__init__(env)
+            self._lives, self._game_is_over = 0, True
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+            """The next life; or the next game, if this was the last one."""
+            if not self._game_is_over:
+                obs, _, termination, truncation, info = env.step(_NOTHING)
+                self._game_is_over = termination or truncation
+            if self._game_is_over:
+                obs, info = env.reset(seed=seed, options=options)
+            self._lives, self._game_is_over = emulator.lives(), False
+            return obs, info
+
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict]:
+            """One step."""
+            obs, reward, termination, truncation, info = env.step(action)
+            self._game_is_over = termination or truncation
+            before, self._lives = self._lives, emulator.lives()
+            return obs, reward, termination or self._lives < before, truncation, info
+
+    return LivesAsEpisodes()

@@ -1,0 +1,61 @@
+"""Atari games: what a network sees of them, what is paid in training and in evaluations, and lives as episodes."""
+
+from __future__ import annotations
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.cli.composition import compose_config
+from evorl.envs import AutoresetMode
+from evorl.envs.atari_lives import with_lives_as_episodes
+from evorl.envs.factory import create_env
+from evorl.envs.gymnasium import make_gymnasium_simulators
+from evorl.envs.space import Discrete
+from evorl.workflows.assembly import as_paid_by_the_environment
+
+FIRE = 1
+
+
+def test_a_life_is_an_episode_of_one_game() -> None:
+    preprocessing = {"name": "AtariPreprocessing", "noop_max": 0, "frame_skip": 4}
+    simulators = make_gymnasium_simulators(
+        "ALE/Breakout-v5", 1, wrappers=[preprocessing], frameskip=1, terminal_on_life_loss=True
+    )
+    env = simulators._envs[0]
+    env.reset(seed=0)
+    lives = []
+    for _ in range(6):
+        lives.append(env.unwrapped.ale.lives())
+        steps, terminated = 0, False
+        while not terminated:
+            _, _, terminated, truncated, _ = env.step(FIRE)
+            steps += 1
+            assert not truncated
+        assert 5 < steps < 200
+        env.reset()
+    assert lives == [5, 4, 3, 2, 1, 5]
+    simulators.close()
+
+
+def test_other_environments_have_no_lives() -> None:
+    with pytest.raises(ValueError, match=r"terminal_on_life_loss is for games of the Arcade.*CartPole.* leave it out"):
+        with_lives_as_episodes(gymnasium.make("CartPole-v1"))
+
+
+def test_a_game_as_configured() -> None:
+    config = compose_config(["agent=ppo", "env=atari/pong"])["env"]
+    played = as_paid_by_the_environment(config)
+    assert {"reward_clip", "terminal_on_life_loss"} <= set(config) - set(played)
+    env = create_env({**played, "parallel": 2, "autoreset_mode": AutoresetMode.DISABLED, "host": "callback"})
+    assert isinstance(env.action_space, Discrete)
+    state = env.reset(jax.random.key(0))
+    assert state.obs.shape == (2, 84, 84, 4)
+    assert state.obs.dtype == np.uint8
+    before = state.obs
+    state = jax.jit(env.step)(state, jnp.full(2, 2))
+    np.testing.assert_array_equal(state.obs[..., :3], before[..., 1:])
+    assert (state.obs[..., 3] != before[..., 3]).any()
+    env.close()
