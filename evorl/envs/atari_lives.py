@@ -22,7 +22,7 @@ def with_lives_as_episodes(env: Any) -> Any:
     """
     import gymnasium
 
-    emulator = getattr(env.unwrapped, "ale", None)
+    emulator: Any = getattr(env.unwrapped, "ale", None)
     if not hasattr(emulator, "lives"):
         raise ValueError(
             f"terminal_on_life_loss is for games of the Arcade Learning Environment, and {env} is none: leave it out."
@@ -37,11 +37,11 @@ def with_lives_as_episodes(env: Any) -> Any:
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
             """The next life; or the next game, if this was the last one."""
-            if not self._game_is_over:
-                obs, _, termination, truncation, info = env.step(_NOTHING)
-                self._game_is_over = termination or truncation
-            if self._game_is_over:
+            answer = None if self._game_is_over else env.step(_NOTHING)
+            if answer is None or answer[2] or answer[3]:
                 obs, info = env.reset(seed=seed, options=options)
+            else:
+                obs, info = answer[0], answer[4]
             self._lives, self._game_is_over = emulator.lives(), False
             return obs, info
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ FIRE = 1
 
 def test_a_life_is_an_episode_of_one_game() -> None:
     preprocessing = {"name": "AtariPreprocessing", "noop_max": 0, "frame_skip": 4}
-    simulators = make_gymnasium_simulators(
+    simulators: Any = make_gymnasium_simulators(
         "ALE/Breakout-v5", 1, wrappers=[preprocessing], frameskip=1, terminal_on_life_loss=True
     )
     env = simulators._envs[0]
@@ -47,7 +49,7 @@ def test_other_environments_have_no_lives() -> None:
 
 def test_a_game_as_configured() -> None:
     config = compose_config(["agent=ppo", "env=atari/pong"])["env"]
-    played = as_paid_by_the_environment(config)
+    played: Any = as_paid_by_the_environment(config)
     assert {"reward_clip", "terminal_on_life_loss"} <= set(config) - set(played)
     env = create_env({**played, "parallel": 2, "autoreset_mode": AutoresetMode.DISABLED, "host": "callback"})
     assert isinstance(env.action_space, Discrete)
