@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names
-from evorl.envs.atari_lives import with_lives_as_episodes
+from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
