@@ -1,14 +1,15 @@
 """Iterations whose environments are simulators on the host: a loop steps them, between calls of compiled programs.
 
-An iteration is ``begin``, a step of the simulators, ``advance`` and another step as often as a rollout needs, and
-``end``, which learns. The numbers are those of the iteration that is one program (see
-``evorl.rollout.collect_rollout``).
+An iteration is a step of the simulators, ``advance`` and another step as often as a rollout needs, and ``end``, which
+learns and acts in the first step of the next iteration. The numbers are those of the iteration that is one program
+(see ``evorl.rollout.collect_rollout``).
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,20 +26,37 @@ class Rollout(PyTreeData):
     """A rollout that is going on: the agent has acted, and the simulators are to answer.
 
     Attributes:
-        acting: how the agent acts.
         env_state: of the environments.
         actions: of the agent, ``[B, ...]``.
         policy_extras: of its actions.
-        told: what the simulators are told.
         trajectory: the steps so far, packed: rows ``[T, B, features]``.
     """
 
-    acting: Any
     env_state: Any
     actions: Any
     policy_extras: Any
-    told: Any
     trajectory: Packed[SampleBatch]
+
+
+class _Flat(NamedTuple):
+    """A tree as its leaves: to take it apart and put it together, in Python and at each step, would take longer."""
+
+    leaves: list[Any]
+    treedef: Any
+
+    def tree(self) -> Any:
+        return self.treedef.unflatten(self.leaves)
+
+
+class _Begun(NamedTuple):
+    """How the agent acts in a rollout, its first actions, and what the simulators are told."""
+
+    acting: _Flat
+    rollout: _Flat
+    told: _Flat
+
+    def with_leaves(self, *leaves: list[Any]) -> _Begun:
+        return _Begun(*[part._replace(leaves=x) for part, x in zip(self, leaves, strict=True)])
 
 
 def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[PyTreeDict, State]:
@@ -47,13 +65,16 @@ def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[P
     Raises:
         HostEnvError: a simulator failed.
     """
+    first, state = _begin(workflow, state)
+    begun, constant, flat = _Begun(*map(_flat, first)), _flat(workflow), _flat(state)
     rows = []
     for _ in range(num_iterations):
-        rollout, state = _begin(workflow, state)
-        rollout, answer = _step_to_the_last(workflow, rollout)
-        metrics, state = _end(workflow, state, rollout, answer)
+        rollout, answer = _step_to_the_last(workflow, constant, begun)
+        end = _program(_end, (constant.treedef, flat.treedef, rollout.treedef, answer.treedef), donated=(1,))
+        metrics, leaves, *following = end(constant.leaves, flat.leaves, rollout.leaves, answer.leaves)
+        begun, flat = begun.with_leaves(*following), flat._replace(leaves=leaves)
         rows.append(metrics)
-    return stacked_rows(rows), state
+    return stacked_rows(rows), flat.tree().replace(env_state=begun.rollout.tree().env_state)
 
 
 def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
@@ -63,47 +84,67 @@ def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
 
 def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
     """A rollout of one seed by a loop on the host: what is learned from, and the state of the environments after."""
-    rollout, answer = _step_to_the_last(workflow, _begin_rollout(workflow, acting, env_state))
-    return _finish(workflow, rollout, answer)
+    begun = _Begun(*map(_flat, _begin_rollout(workflow, acting, env_state)))
+    rollout, answer = _step_to_the_last(workflow, _flat(workflow), begun)
+    return _finish(workflow, rollout.tree(), answer.tree())
 
 
-def _step_to_the_last(workflow: Any, rollout: Rollout) -> tuple[Rollout, dict[str, Any]]:
-    """The rollout before its last step, and what the simulators answer at that.
+def _flat(tree: Any) -> _Flat:
+    return _Flat(*jax.tree.flatten(tree))
 
-    Within the loop trees are lists of their leaves: to take them apart and put them together, in Python and at each
-    step, would take longer than the step.
-    """
-    constant, of_constant = jax.tree.flatten((workflow, rollout.acting))
-    carry, of_carry = jax.tree.flatten(rollout.replace(acting=None, told=None))
-    told, of_told = jax.tree.flatten(rollout.told)
-    advance: Any = None
+
+def _step_to_the_last(workflow: Any, constant: _Flat, begun: _Begun) -> tuple[_Flat, _Flat]:
+    """The rollout before its last step, and what the simulators answer at that."""
+    acting, rollout, told = begun
     for step in range(workflow.rollout_length - 1):
-        answer, of_answer = jax.tree.flatten(_answer(workflow, of_told.unflatten(told)))
-        if advance is None:
-            advance = _advance_program(of_constant, of_carry, of_answer)
-        carry, told = advance(constant, carry, answer, step)
-    rollout = of_carry.unflatten(carry).replace(acting=rollout.acting, told=None)
-    return rollout, _answer(workflow, of_told.unflatten(told))
+        answer, number = _flat(_answer(workflow, told.tree())), _flat(step)
+        treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
+        advance = _program(_advance, treedefs, donated=(2,))
+        leaves, told_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
+        rollout, told = rollout._replace(leaves=leaves), told._replace(leaves=told_leaves)
+    return rollout, _flat(_answer(workflow, told.tree()))
 
 
 @functools.lru_cache(maxsize=64)
-def _advance_program(of_constant: Any, of_carry: Any, of_answer: Any) -> Any:
-    """A compiled function that adds what the simulators answered at a step to a rollout, and acts again."""
+def _program(fn: Callable[..., Any], treedefs: tuple[Any, ...], donated: tuple[int, ...]) -> Any:
+    """``fn``, compiled, of the leaves of trees like these."""
 
-    @functools.partial(jax.jit, donate_argnums=1)
-    def advance(constant: list, carry: list, answer: list, step: int) -> tuple[list, list]:
-        workflow, acting = of_constant.unflatten(constant)
+    @functools.partial(jax.jit, donate_argnums=donated)
+    def program(*leaves: list[Any]) -> Any:
+        return fn(*[treedef.unflatten(x) for treedef, x in zip(treedefs, leaves, strict=True)])
 
-        def one_seed(acting: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Rollout, Any]:
-            rollout = _with_step(workflow, rollout, answer, step)
-            actions, extras, told = _act(workflow, acting, rollout.env_state, step + 1)
-            return rollout.replace(actions=actions, policy_extras=extras), told
+    return program
 
-        one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
-        rollout, told = one_or_all(acting, of_carry.unflatten(carry), of_answer.unflatten(answer))
-        return jax.tree.leaves(rollout), jax.tree.leaves(told)
 
-    return advance
+def _advance(workflow: Any, acting: Any, rollout: Rollout, answer: dict[str, Any], step: Any) -> tuple[list, list]:
+    """The leaves of the rollout with what the simulators answered at a step, the agent having acted again."""
+
+    def one_seed(acting: Any, rollout: Rollout, answer: dict[str, Any]) -> tuple[Rollout, Any]:
+        rollout = _with_step(workflow, rollout, answer, step)
+        actions, extras, told = _act(workflow, acting, rollout.env_state, step + 1)
+        return rollout.replace(actions=actions, policy_extras=extras), told
+
+    one_or_all = one_seed if workflow.execution.num_seeds is None else jax.vmap(one_seed)
+    rollout, told = one_or_all(acting, rollout, answer)
+    return jax.tree.leaves(rollout), jax.tree.leaves(told)
+
+
+def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, *tuple[list, ...]]:
+    """The last step of a rollout, what is learned from it all, and how the next one begins; for every seed.
+
+    All in one program, as each takes its time to be called. Returns metrics, and the leaves of the state (without the
+    environments'), and of what ``_begin`` gives.
+    """
+
+    def one_seed(state: State) -> tuple[Any, State]:
+        trajectory, env_state = _finished(workflow, state.pop("rollout"), state.pop("answer"))
+        _, state = workflow.acting(state.replace(env_state=env_state))
+        metrics, state = workflow.learn_once(state, trajectory)
+        return (metrics, _first_of(workflow, state)), state | dict.fromkeys(("rollout", "answer", "env_state"))
+
+    joined = state | {"rollout": rollout, "answer": answer}
+    (metrics, following), state = over_seeds(workflow.execution, one_seed, joined, returns_state=True)
+    return metrics, jax.tree.leaves(state), *map(jax.tree.leaves, following)
 
 
 def _answer(workflow: Any, told: Any) -> dict[str, Any]:
@@ -117,43 +158,36 @@ def _answer(workflow: Any, told: Any) -> dict[str, Any]:
 
 
 @functools.partial(jax.jit, donate_argnames="state")
-def _begin(workflow: Any, state: State) -> tuple[Rollout, State]:
-    """The first actions of a rollout, for every seed."""
+def _begin(workflow: Any, state: State) -> tuple[Any, State]:
+    """How a rollout begins, for every seed; and the state without that of the environments, which the rollout has.
 
-    def one_seed(state: State) -> tuple[Rollout, State]:
-        acting, state = workflow.acting(state)
-        return _first_actions(workflow, acting, state.env_state), state
+    The state does not know that the agent has acted: where no more follows, it is the one to go on from.
+    """
+
+    def one_seed(state: State) -> tuple[Any, State]:
+        return _first_of(workflow, state), state.replace(env_state=None)
 
     return over_seeds(workflow.execution, one_seed, state, returns_state=True)
 
 
+def _first_of(workflow: Any, state: State) -> tuple[Any, Rollout, Any]:
+    acting, _ = workflow.acting(state)
+    return _first_actions(workflow, acting, state.env_state)
+
+
 @jax.jit
-def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> Rollout:
+def _begin_rollout(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rollout, Any]:
     return _first_actions(workflow, acting, env_state)
 
 
-def _first_actions(workflow: Any, acting: Any, env_state: Any) -> Rollout:
+def _first_actions(workflow: Any, acting: Any, env_state: Any) -> tuple[Any, Rollout, Any]:
     actions, extras, told = _act(workflow, acting, env_state, 0)
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), workflow.env.answer_shapes("step", told.token.shape[0]))
     row = jax.eval_shape(lambda: pack(_transition(workflow, env_state, actions, extras, blank)[1]))
     room = jax.tree.map(lambda x: jnp.zeros((workflow.rollout_length, *x.shape), x.dtype), row)
-    return Rollout(
-        acting=acting, env_state=env_state, actions=actions, policy_extras=extras, told=told, trajectory=room
-    )
-
-
-@functools.partial(jax.jit, donate_argnames="state")
-def _end(workflow: Any, state: State, rollout: Rollout, answer: dict[str, Any]) -> tuple[PyTreeDict, State]:
-    """The last step of a rollout, and what is learned from it all; for every seed."""
-
-    def one_seed(state: State) -> tuple[PyTreeDict, State]:
-        trajectory, env_state = _finished(workflow, state.pop("rollout"), state.pop("answer"))
-        metrics, state = workflow.learn_once(state.replace(env_state=env_state), trajectory)
-        return metrics, state | dict.fromkeys(("rollout", "answer"))
-
-    joined = state | {"rollout": rollout, "answer": answer}
-    metrics, state = over_seeds(workflow.execution, one_seed, joined, returns_state=True)
-    return metrics, State({name: entry for name, entry in state.items() if name not in ("rollout", "answer")})
+    rollout = Rollout(env_state=env_state, actions=actions, policy_extras=extras, trajectory=room)
+    # Of one step there is no further one to act in: parameters need no copy.
+    return acting if workflow.rollout_length > 1 else None, rollout, told
 
 
 @jax.jit
