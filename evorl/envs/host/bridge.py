@@ -1,7 +1,7 @@
 """The bridge: simulators on the host as a vector environment, stepped from inside of compiled programs or between them.
 
 An iteration of a workflow may be one compiled program, out of which each step calls the host. Or a loop on the host
-steps the simulators, and calls a compiled program to act (``evorl.execution.host_loop``). Both go through ``request``
+steps the simulators, and calls a compiled program to act (``evorl.actors.host_loop``). Both go through ``request``
 and ``complete``, so the numbers are the same.
 """
 
