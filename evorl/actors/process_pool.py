@@ -71,8 +71,9 @@ class ProcessPool(ActorPool):
         if actor.is_silent:
             return "closed its pipe"
         now = time.monotonic()
-        if actor.has_started and now - actor.beat.value > SILENT_SECONDS:
-            return f"gave no sign of life for {now - actor.beat.value:.0f} s"
+        silent_for = now - max(actor.started_at, actor.beat.value)
+        if silent_for > SILENT_SECONDS and (actor.beat.value > 0.0 or _is_stopped(actor.process.pid)):
+            return f"gave no sign of life for {silent_for:.0f} s"
         if not actor.has_started and now - actor.started_at > STARTING_SECONDS:
             return f"had not started after {STARTING_SECONDS:.0f} s"
         return None
@@ -92,7 +93,7 @@ class ProcessPool(ActorPool):
 class _Actor:
     def __init__(self, context: Any, worker: str, settings: Any, number: int) -> None:
         self.pipe, theirs = context.Pipe()
-        self.beat = context.Value("d", time.monotonic(), lock=False)
+        self.beat = context.Value("d", 0.0, lock=False)  # not before Python and JAX are there, which may take long
         self.process = context.Process(
             target=_serve,
             args=(theirs, self.beat, worker, settings, _jax_settings()),
@@ -110,6 +111,13 @@ class _Actor:
         self.process.join()
         self.pipe.close()
         self.process.close()
+
+
+def _is_stopped(pid: int | None) -> bool:
+    """Whether a signal stopped a child of this process, where the system tells."""
+    if pid is None or not hasattr(os, "waitid"):
+        return False
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _jax_settings() -> dict[str, Any]:

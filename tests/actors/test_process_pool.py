@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from evorl.actors.process_pool import ProcessPool
 from evorl.envs.host.host_vector_env import HostEnvError
 from tests.actors.test_actor_loop import SUPPORT, after, build
 from tests.conformance.env import assert_trees_equal
@@ -21,7 +22,7 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     told: list[str] = []
     state = workflow.iterate(workflow.init(7), 2, told.append)[1]
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
-    pool = workflow.actors._supervisor._pool  # pyright: ignore[reportOptionalMemberAccess]
+    pool = workflow.actors._supervisor._pool
     for number, what in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         before = pool._actors[number].process.pid
         os.kill(before, what)
@@ -38,6 +39,24 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     pids = [actor.process.pid for actor in pool._actors.values()]
     workflow.close()
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_one_that_is_stopped_while_it_starts_is_found_as_soon() -> None:
+    """Before Python is there to give signs of life, and after, while the environments are made."""
+    pool = ProcessPool("time:sleep", lambda number: 60.0)
+    for number in range(2):
+        pool.start(number)
+    stopped_at = time.monotonic()
+    os.kill(pool._actors[0].process.pid, signal.SIGSTOP)
+    while not pool._actors[1].beat.value:
+        assert pool.why_dead(1) is None
+        time.sleep(0.05)
+    os.kill(pool._actors[1].process.pid, signal.SIGSTOP)
+    while not (pool.why_dead(0) and pool.why_dead(1)):
+        assert time.monotonic() - stopped_at < 40
+        time.sleep(0.1)
+    assert "no sign of life for 6 s" in str(pool.why_dead(1))
+    pool.close()
 
 
 def test_what_fails_in_an_actor_is_told_in_a_sentence() -> None:
