@@ -97,7 +97,7 @@ def train_under_fire(kind: str, mode: str, num_kills: int, rng: np.random.Genera
         stored = now
         print(f"{kind} {mode} {what.name}: found after {seconds[-1]:.1f} s", flush=True)
     workflow.close()
-    time.sleep(1.0)
+    time.sleep(1.0)  # Ray ends its processes after it has answered
     left = [pid for pid in (before | set(_descendants(os.getpid()))) if pid in actor_processes(kind)]
     return {"replaced": len(told), "longest_seconds_to_find": max(seconds), "left": left}
 

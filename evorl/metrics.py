@@ -142,8 +142,8 @@ class EvaluationMetrics(PyTreeData):
         episode_lengths: lengths in steps, ``[N]``.
     """
 
-    episode_returns: jax.Array
-    episode_lengths: jax.Array
+    episode_returns: jax.Array | np.ndarray
+    episode_lengths: jax.Array | np.ndarray
 
     def summary(self) -> PyTreeDict:
         """Mean, standard deviation, extremes and median of the returns, and the mean length."""

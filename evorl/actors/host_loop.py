@@ -96,10 +96,12 @@ def _flat(tree: Any) -> _Flat:
 def _step_to_the_last(workflow: Any, constant: _Flat, begun: _Begun) -> tuple[_Flat, _Flat]:
     """The rollout before its last step, and what the simulators answer at that."""
     acting, rollout, told = begun
+    advance: Any = None
     for step in range(workflow.rollout_length - 1):
         answer, number = _flat(_answer(workflow, told.tree())), _flat(step)
-        treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
-        advance = _program(_advance, treedefs, donated=(2,))
+        if advance is None:  # to find it takes as long as some simulators do
+            treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
+            advance = _program(_advance, treedefs, donated=(2,))
         leaves, told_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
         rollout, told = rollout._replace(leaves=leaves), told._replace(leaves=told_leaves)
     return rollout, _flat(_answer(workflow, told.tree()))

@@ -31,8 +31,8 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0) -> Eval
     play = _play_rows if isinstance(env, HostVectorEnv) else _play_one_after_another
     returns, lengths = play(env, agent, num_episodes, seed)
     return EvaluationMetrics(
-        episode_returns=np.asarray(returns, np.float32),  # pyright: ignore[reportArgumentType]
-        episode_lengths=np.asarray(lengths, np.int32),  # pyright: ignore[reportArgumentType]
+        episode_returns=np.asarray(returns, np.float32),
+        episode_lengths=np.asarray(lengths, np.int32),
     )
 
 

@@ -228,6 +228,7 @@ def _draw(
         indices = rows * buffer.num_envs + envs
         others = PyTreeDict(indices=indices)
         if isinstance(buffer, PrioritizedReplayBuffer):
+            # The state of such a buffer has priorities, which no type of ours says.
             weights = buffer.importance_weights(state, rows, envs, exponent)  # pyright: ignore[reportArgumentType]
             others.weights = weights / weights.max()
         return merged(_transitions(buffer, state, indices), others)

@@ -277,6 +277,7 @@ def _statistics(collected: Collected) -> EpisodeStatistics:
     """Of the episodes that ended, as those of one iteration, ``[1]``."""
     returns, lengths = collected.episode_returns, collected.episode_lengths
     numbers = (len(returns), returns.sum(), lengths.sum(), returns.min(), returns.max())
+    # Arrays of NumPy, for which the class has the same arithmetic: nothing goes to a device for a row of metrics.
     return EpisodeStatistics(*(np.array([number], np.float64) for number in numbers))  # pyright: ignore[reportArgumentType]
 
 

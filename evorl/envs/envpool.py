@@ -201,6 +201,7 @@ def _envpool() -> Any:
 def _quietly(pool: Any, space: str) -> Any:
     """A space of Gymnasium's, which says that EnvPool's bounds are float64 where arrays are float32."""
     with warnings.catch_warnings():
+        # Only the bounds lose digits: actions are cast to float64 before a step.
         warnings.filterwarnings("ignore", message=".*precision lowered")
         return getattr(pool, space)
 

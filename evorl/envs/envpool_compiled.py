@@ -64,6 +64,7 @@ class EnvPoolXlaEnv(VectorEnv):
                 f"{task.pool_action_space}: take loop."
             )
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
+        # Of the class elsewhere: here options choose it.
         self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(self._rows.env, options.parallel)
         self._task, self._seed, self._num_threads = task, seed, num_threads

@@ -11,6 +11,7 @@ from tests.actors.test_actor_loop import after, build
 from tests.conformance.env import assert_trees_equal
 
 
+# Ray's own: it forks beside JAX's threads, leaves sockets and files to the garbage collector, and announces changes.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:

@@ -35,6 +35,7 @@ class Dying:
 def test_an_actor_that_dies_again_and_again_ends_the_run() -> None:
     told: list[str] = []
     pool = Dying()
+    # A pool without processes, which has of a pool only what is called.
     actors = supervisor.Supervisor(pool, 1, 60.0, told.append)  # pyright: ignore[reportArgumentType]
     actors.submit(0, ())
     with pytest.raises(HostEnvError, match="actor 0 ended by signal SIGSEGV, 6 times in a row without a rollout"):

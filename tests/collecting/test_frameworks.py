@@ -77,7 +77,7 @@ def test_a_table_in_numpy_learns_the_values_of_the_best_policy(warm_up_by: str) 
 
 
 def test_a_network_in_torch_learns_too() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="install torch, which no extra does: with CUDA it is some gigabytes")
 
     class Network(_Table):
         def __init__(self) -> None:

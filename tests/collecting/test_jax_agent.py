@@ -102,6 +102,7 @@ def test_what_the_user_tells_it_reaches_the_agent() -> None:
 def recurrent_ppo() -> tuple[Agent, AgentState]:
     network = {"torso": [8], "recurrent": {"type": "gru", "size": 4}}
     rows = CountingRows(LENGTHS)
+    # Of an environment only its spaces are asked for, which simulators have too.
     agent = PPOWorkflow.make_agent({"network": network}, rows)  # pyright: ignore[reportArgumentType]
     return agent, agent.init(rows.obs_space, rows.action_space, jax.random.key(0))
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import types
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from evorl.envs.mujoco import make_mujoco_simulators
@@ -14,21 +12,12 @@ from evorl.envs.mujoco import make_mujoco_simulators
 NUM_STEPS = 50
 
 
-def _import_gymnasium() -> Any:
-    """Gymnasium, whose MuJoCo environments import ``imageio`` though they need it for windows only."""
-    import gymnasium
-
-    if "imageio" not in sys.modules and importlib.util.find_spec("imageio") is None:
-        sys.modules["imageio"] = types.ModuleType("imageio")
-    return gymnasium
-
-
 def compare_with_gymnasium(name: str, gymnasium_id: str, **options: Any) -> None:
     """From equal seeds and actions both give the same numbers, in the middle of three rows.
 
     Over several episodes, so that what an earlier one leaves behind would show.
     """
-    peer = _import_gymnasium().make(gymnasium_id, **options)
+    peer = gymnasium.make(gymnasium_id, **options)
     env = make_mujoco_simulators(name, 3, **options)
     rng, num_steps = np.random.default_rng(5), 0
     low, high = env.action_space.low, env.action_space.high

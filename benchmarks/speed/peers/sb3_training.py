@@ -44,7 +44,7 @@ def make_envs(settings: dict[str, Any]) -> Any:
 
 def prepare() -> Any:
     settings = read_settings()
-    warnings.simplefilter("ignore")
+    warnings.simplefilter("ignore")  # advice of another library to its users
     import torch
 
     torch.set_num_threads(settings.get("threads", 1))
