@@ -47,9 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = str(cache.mkdir(f"jax-{jax.__version__}"))
         os.environ["XDG_CACHE_HOME"] = folder  # where a run keeps its own compiled programs
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
+        # Single operations too: to read one costs half of what it costs to compile.
+        for name in ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"):
+            os.environ.setdefault(name.upper(), "-1")
+            jax.config.update(name, -1)
 
 
 _tests = itertools.count(1)

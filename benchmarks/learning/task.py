@@ -80,6 +80,7 @@ class LearningTask:
         within_minutes: minutes it may take, set-up and compilation included; the training ends then.
         solvable: whether the threshold is to be reached at all; a task without what it needs has to stay below.
         score: the column of the rows of metrics that is judged.
+        one_seed_at_a_time: whether each seed is a training of its own, as where actors collect: they serve one seed.
     """
 
     name: str
@@ -91,6 +92,7 @@ class LearningTask:
     within_minutes: float | None = None
     solvable: bool = True
     score: str = "eval/episode_return"
+    one_seed_at_a_time: bool = False
 
     def __post_init__(self) -> None:
         if (self.published is None) == (self.threshold is None):

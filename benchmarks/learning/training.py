@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from benchmarks.configs import compose_config
 from benchmarks.learning.task import EVAL_EPISODES, LearningTask
@@ -74,25 +76,54 @@ def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None
     return [*others, f"total_timesteps={total_timesteps}"]
 
 
+def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The curves of seeds that were trained one after another, as of seeds side by side: what all of them reached.
+
+    Args:
+        curves: of each seed, with the same evaluations; one that ended early has the first of them.
+    """
+    points = []
+    for same in zip(*curves, strict=False):
+        by_seed = [point["mean"] for point in same]
+        seconds = max(point["seconds"] for point in same)
+        mean, spread = float(np.mean(by_seed)), float(np.std(by_seed))
+        points.append({**same[0], "seconds": seconds, "mean": mean, "spread": spread, "by_seed": by_seed})
+    return points
+
+
 def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
     """Train as the command line does, recorded in a folder that is thrown away.
 
     Args:
         task: what to train.
-        num_seeds: seeds trained side by side.
+        num_seeds: seeds trained side by side, or one after another where the task says so.
         total_timesteps: environment steps instead of those of the task.
 
     Returns:
         JSON: what was run, with which versions, and its ``curve``; ``load`` is the greater of the machine's loads when
         it began and ended.
     """
+    if not task.one_seed_at_a_time or num_seeds == 1:
+        return _train(task, overrides_of(task, num_seeds, total_timesteps))
+    overrides = overrides_of(task, 1, total_timesteps)
+    results = [_train(task, [*overrides, f"seed={seed}"]) for seed in range(num_seeds)]
+    return {
+        **results[0],
+        "overrides": overrides,
+        "seeds": [seed for result in results for seed in result["seeds"]],
+        "curve": joined([result["curve"] for result in results]),
+        "seconds": sum(result["seconds"] for result in results),
+        "load": max(result["load"] for result in results),
+    }
+
+
+def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     from evorl.cli.main import build_workflow, prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.recorder_group import RecorderGroup
     from evorl.runs.folder import RunFolder
 
     load_before = os.getloadavg()[0]
-    overrides = overrides_of(task, num_seeds, total_timesteps)
     curve = ScoreCurve(task.score)
     config = compose_config(overrides)
     prepare_for({**config, "compilation_cache": False})
@@ -106,7 +137,7 @@ def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None
             recorder.close()
     return {
         "title": task.title,
-        "overrides": overrides,
+        "overrides": list(overrides),
         "backend": config.env.get("backend"),
         "seeds": [config.seed + i for i in range(config.num_seeds)],
         "eval_episodes": config.eval_episodes,

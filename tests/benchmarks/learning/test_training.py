@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.learning.task import LearningTask
-from benchmarks.learning.training import ScoreCurve, overrides_of
+from benchmarks.learning.training import ScoreCurve, joined, overrides_of, train
 
 
 def test_curve_keeps_evaluations_with_their_spread():
@@ -42,3 +42,31 @@ def test_number_of_seeds_and_steps_are_overrides():
     task = LearningTask("t", "", ("agent=ppo", "total_timesteps=10"), threshold=1.0)
     assert overrides_of(task, 5) == ["agent=ppo", "total_timesteps=10", "num_seeds=5", "eval_episodes=20"]
     assert overrides_of(task, 1, 20) == ["agent=ppo", "num_seeds=1", "eval_episodes=20", "total_timesteps=20"]
+
+
+def test_seeds_one_after_another_are_told_as_side_by_side():
+    task = LearningTask(
+        "t",
+        "",
+        ("agent=reinforce", "env=cartpole", "eval_interval=2048"),
+        threshold=1.0,
+        within_timesteps=4096,
+        one_seed_at_a_time=True,
+    )
+    result = train(task, 2, 4096)
+    assert result["seeds"] == [0, 1]
+    assert not any(override.startswith("seed=") for override in result["overrides"])
+    assert result["timesteps"] == 4096
+    for point in result["curve"]:
+        assert len(point["by_seed"]) == 2
+        assert point["mean"] == sum(point["by_seed"]) / 2
+    assert len({tuple(point["by_seed"]) for point in result["curve"]}) == 2
+    assert task.judge(result["curve"]).met
+
+
+def test_of_seeds_that_ended_early_counts_what_all_have():
+    whole = [{"timesteps": step, "seconds": step, "mean": step, "spread": 1.0} for step in (1.0, 2.0)]
+    other = [{"timesteps": 1.0, "seconds": 5.0, "mean": 3.0, "spread": 1.0}]
+    assert joined([whole, other]) == [
+        {"timesteps": 1.0, "seconds": 5.0, "mean": 2.0, "spread": 1.0, "by_seed": [1.0, 3.0]}
+    ]
