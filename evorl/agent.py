@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 
 from evorl.config.defaults import completed
 from evorl.config.names import did_you_mean, load_all
@@ -16,7 +17,9 @@ from evorl.config.nodes import node_from_config, node_type, plain
 from evorl.config.values import checked_mapping, checked_value
 from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.env import Env
+from evorl.envs.goal_task import GOAL_KEYS
 from evorl.envs.space import ActionSpaces, Space, in_words, kind_of, num_outputs
+from evorl.networks.torsos import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch
@@ -155,13 +158,13 @@ def _name_of(agent: type[Agent]) -> str:
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
-    """The entry ``key`` of a dict observation; the observation itself for ``None``.
+    """The entry ``key`` of a dict observation. For ``None`` all of it; one with goals is joined with the desired one.
 
     Raises:
-        ValueError: the observation has no such entry, or no entries at all.
+        ValueError: the observation has no such entry, or no entries at all; or it cannot be joined with its goal.
     """
     if key is None:
-        return obs
+        return joined_with_goal(obs) if isinstance(obs, Mapping) and set(obs) == GOAL_KEYS else obs
     if not isinstance(obs, Mapping):
         raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
     if key not in obs:
@@ -169,6 +172,22 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
         raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {there_are}")
     entries: Mapping[Any, Observation] = obs
     return entries[key]
+
+
+def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
+    """What a network reads of an observation with goals: itself and the desired goal, ``[..., O + G]``.
+
+    Raises:
+        ValueError: the observation itself is no vector.
+    """
+    observation, goal = obs["observation"], obs["desired_goal"]
+    if not hasattr(observation, "ndim") or observation.ndim != goal.ndim:
+        raise ValueError(
+            "a network joins the observation and the desired goal where both are vectors, and here they are "
+            f"{jax.tree.map(jnp.shape, observation)} and {goal.shape}: name the entry that it reads (policy_obs_key, "
+            "value_obs_key), or set env.flatten_obs=true."
+        )
+    return jnp.concatenate([as_float(observation), as_float(goal)], axis=-1)
 
 
 def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = None) -> jax.Array:

@@ -140,15 +140,22 @@ class EvaluationMetrics(PyTreeData):
     Attributes:
         episode_returns: undiscounted or discounted returns, ``[N]``.
         episode_lengths: lengths in steps, ``[N]``.
+        success_at_end: whether the last step of an episode is at its goal, bool ``[N]``; ``None`` without goals.
+        success_ever: whether any step is.
     """
 
     episode_returns: jax.Array | np.ndarray
     episode_lengths: jax.Array | np.ndarray
+    success_at_end: jax.Array | None = None
+    success_ever: jax.Array | None = None
 
     def summary(self) -> PyTreeDict:
-        """Mean, standard deviation, extremes and median of the returns, and the mean length."""
+        """Mean, standard deviation, extremes and median of the returns, the mean length, and shares of success."""
         returns = self.episode_returns
+        successes = {"success": self.success_at_end, "success_ever": self.success_ever}
+        shares = {name: jnp.mean(x, axis=-1) for name, x in successes.items() if x is not None}
         return PyTreeDict(
+            **shares,
             episode_return=jnp.mean(returns, axis=-1),
             episode_return_std=jnp.std(returns, axis=-1),
             episode_return_min=jnp.min(returns, axis=-1),

@@ -100,11 +100,14 @@ def create_wrapped_brax_env(env_name: str, *, backend: str | None = None, **opti
         ImportError: brax is not installed.
     """
     shared, arguments = split_options(options)
-    return wrap_env(_make_adapter(env_name, backend, as_hashable(arguments)), **{"max_episode_steps": 1000, **shared})
+    return wrap_env(
+        make_brax_adapter(env_name, backend, as_hashable(arguments)), **{"max_episode_steps": 1000, **shared}
+    )
 
 
 @functools.lru_cache(maxsize=16)
-def _make_adapter(env_name: str, backend: str | None, arguments: tuple) -> BraxAdapter:
+def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tuple = ("dict", ())) -> BraxAdapter:
+    """A brax environment, one and unwrapped; ``arguments`` as ``as_hashable`` gives them."""
     registry = _brax_envs()._envs
     if env_name not in registry:
         raise ValueError(no_such("environment of brax", env_name, sorted(registry)))

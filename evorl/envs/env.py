@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from evorl.envs.goal_task import GoalTask
 from evorl.envs.space import Space
 from evorl.ops.trees import tree_where
 from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field
@@ -100,6 +101,11 @@ class Env(ByValue, abc.ABC):
         return None
 
     @property
+    def goal_task(self) -> GoalTask | None:
+        """What it is worth to reach a goal; ``None`` where that is not known, or there are no goals."""
+        return None
+
+    @property
     def unwrapped(self) -> Env:
         """The innermost environment."""
         return self
@@ -133,6 +139,11 @@ class EnvAround(Env):
     def max_episode_steps(self) -> int | None:
         """See ``Env.max_episode_steps``."""
         return self.env.max_episode_steps
+
+    @property
+    def goal_task(self) -> GoalTask | None:
+        """See ``Env.goal_task``."""
+        return self.env.goal_task
 
     @property
     def unwrapped(self) -> Env:

@@ -61,39 +61,38 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
     num_rounds = -(-num_episodes // num_envs)
     first_episodes = jnp.arange(num_rounds) * num_envs
 
-    def one_round(first_episode: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one_round(first_episode: jax.Array) -> EvaluationMetrics:
         episode_ids = first_episode + collectives.local_indices(num_envs)
         return _play_blocks(evaluator, agent_state, key, episode_ids, num_episodes)
 
     if num_rounds == 1:
-        returns, lengths = one_round(first_episodes[0])
+        results = one_round(first_episodes[0])
     else:
-        returns, lengths = jax.lax.map(one_round, first_episodes)
-    returns, lengths = collectives.gather_rows((returns, lengths), axis=returns.ndim - 1)
-    return EvaluationMetrics(
-        episode_returns=returns.reshape(-1)[:num_episodes], episode_lengths=lengths.reshape(-1)[:num_episodes]
-    )
+        results = jax.lax.map(one_round, first_episodes)
+    results = collectives.gather_rows(results, axis=min(num_rounds, 2) - 1)
+    return jax.tree.map(lambda x: x.reshape(-1)[:num_episodes], results)
 
 
 def _play_blocks(
     evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
-) -> tuple[jax.Array, jax.Array]:
+) -> EvaluationMetrics:
     play = functools.partial(_play, evaluator, agent_state, key, num_episodes=num_episodes)
     size = block_size(episode_ids.shape[0], evaluator.env_chunk)
     if size == episode_ids.shape[0]:
         return play(episode_ids)
-    returns, lengths = jax.lax.map(play, episode_ids.reshape(-1, size))
-    return returns.reshape(-1), lengths.reshape(-1)
+    results = jax.lax.map(play, episode_ids.reshape(-1, size))
+    return jax.tree.map(lambda x: x.reshape(-1), results)
 
 
 def _play(
     evaluator: Evaluator, agent_state: AgentState, key: Key, episode_ids: jax.Array, num_episodes: int
-) -> tuple[jax.Array, jax.Array]:
-    """Returns and lengths ``[B]`` of the episodes with these numbers; those past ``num_episodes`` are not waited for.
+) -> EvaluationMetrics:
+    """Results ``[B]`` of the episodes with these numbers; those past ``num_episodes`` are not waited for.
 
     Everything an episode draws comes from ``key`` and its own number, so neither rounds, blocks nor devices show.
     """
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
+    has_goals = evaluator.env.goal_task is not None
     outcomes = play_episodes(
         evaluator.env,
         action_fn,
@@ -102,5 +101,11 @@ def _play(
         episode_ids < num_episodes,
         evaluator.max_episode_steps,
         evaluator.discount,
+        env_fields=("is_success",) if has_goals else (),
     )
-    return outcomes.returns, outcomes.lengths
+    return EvaluationMetrics(
+        episode_returns=outcomes.returns,
+        episode_lengths=outcomes.lengths,
+        success_at_end=outcomes.last.is_success > 0 if has_goals else None,
+        success_ever=outcomes.totals.is_success > 0 if has_goals else None,
+    )

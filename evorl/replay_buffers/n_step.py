@@ -35,21 +35,37 @@ def take_n_step(
         discounts = discount * (1.0 - batch.extras.termination.astype(jnp.float32))
         one = jnp.ones(rows.shape, jnp.int32)
         return batch.replace(dones=None, extras=batch.extras | {"num_rewards": one, "discounts": discounts})
-    num_rows = jax.tree.leaves(state.data)[0].shape[0]
     first = take(state.data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
-    steps = jnp.arange(num_steps)
-    window_rows = (rows[..., None] + steps) % num_rows
-    window_envs = jnp.broadcast_to(envs[..., None], window_rows.shape)
+    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_steps)
     rewards, dones = take((state.data.rewards, state.data.dones), window_rows, window_envs, num_envs)
-    stored = (state.cursor - 1 - rows) % num_rows + 1  # steps from this one to the newest
-    ended_before = jnp.cumsum(dones.astype(jnp.int32), axis=-1) - dones.astype(jnp.int32)
-    is_in = (ended_before == 0) & (steps < stored[..., None])
-    num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)
-    last_rows = (rows + num_rewards - 1) % num_rows
+    rewards, num_rewards = discounted_sum(rewards, dones, is_stored, discount)
+    last_rows = (rows + num_rewards - 1) % jax.tree.leaves(state.data)[0].shape[0]
     next_obs, termination = take((state.data.next_obs, state.data.extras.termination), last_rows, envs, num_envs)
     discounts = discount**num_rewards * (1.0 - termination.astype(jnp.float32))
     return first.replace(
-        rewards=jnp.where(is_in, rewards * discount**steps, 0.0).sum(axis=-1),
+        rewards=rewards,
         next_obs=next_obs,
         extras=first.extras | {"num_rewards": num_rewards, "discounts": discounts},
     )
+
+
+def window_from(
+    state: ReplayState, rows: jax.Array, envs: jax.Array, num_steps: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The n rows from ``rows`` ``[...]`` on, their environments, and which of them are stored: ``[..., n]`` each."""
+    num_rows = jax.tree.leaves(state.data)[0].shape[0]
+    steps = jnp.arange(num_steps)
+    window_rows = (rows[..., None] + steps) % num_rows
+    stored = (state.cursor - 1 - rows) % num_rows + 1  # steps from this one to the newest
+    return window_rows, jnp.broadcast_to(envs[..., None], window_rows.shape), steps < stored[..., None]
+
+
+def discounted_sum(
+    rewards: jax.Array, ends: jax.Array, is_stored: jax.Array, discount: jax.Array | float
+) -> tuple[jax.Array, jax.Array]:
+    """The discounted sum of ``rewards`` ``[..., n]`` up to the first of ``ends``, and how many that are, int32."""
+    ended_before = jnp.cumsum(ends.astype(jnp.int32), axis=-1) - ends.astype(jnp.int32)
+    is_in = (ended_before == 0) & is_stored
+    num_rewards = is_in.sum(axis=-1, dtype=jnp.int32)
+    steps = jnp.arange(rewards.shape[-1])
+    return jnp.where(is_in, rewards * discount**steps, 0.0).sum(axis=-1), num_rewards

@@ -18,6 +18,7 @@ from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import split_leading_axis
+from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState
@@ -25,6 +26,7 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.rollout import Acting, ActionFn, collect_rollout, recurrent_state_of, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
+from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
 
@@ -41,6 +43,7 @@ class OffPolicyWorkflow(Workflow):
         importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments; the oldest make room.
+        replay: what is drawn, of environments with goals.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
     """
 
@@ -53,6 +56,7 @@ class OffPolicyWorkflow(Workflow):
     importance_exponent: float | Schedule = Schedule(0.4, 1.0)
     learning_starts: float = 1000.0
     replay_capacity: int = 100_000
+    replay: ReplaySettings = ReplaySettings()
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -80,6 +84,7 @@ class OffPolicyWorkflow(Workflow):
                 f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
                 f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
             )
+        self.replay.check(self.env, self.prioritized, self.stores_recurrent_state)
 
     @property
     def corrects_lag(self) -> bool:
@@ -95,6 +100,8 @@ class OffPolicyWorkflow(Workflow):
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
+        if self.replay.hindsight is not None:
+            return EpisodeReplayBuffer(**size, only_complete=False)
         if self.prioritized:
             return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
         return UniformReplayBuffer(**size)
@@ -252,8 +259,13 @@ class OffPolicyWorkflow(Workflow):
         """
         buffer, replay_state = self.replay_buffer, state.replay_state
         shape = (self.most_updates, self.batch_size)
+        key, goal_key = (key, key) if self.replay.hindsight is None else jax.random.split(key)
         rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
-        batches = self.take(replay_state, rows, envs)
+        if self.replay.hindsight is None:
+            batches = self.take(replay_state, rows, envs)
+        else:
+            size = (self.num_stored_envs, self.n_step, self.discount)
+            batches = self.replay.take(replay_state, rows, envs, goal_key, *size, self.env)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
             exponent = value_at(self.importance_exponent, progress)

@@ -66,6 +66,12 @@ def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
     jax.tree.map(compare, a, b)
 
 
+def joined(obs: Any, num_axes: int) -> np.ndarray:
+    """Observations with so many leading axes as vectors of all their parts, ``[..., features]``."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(obs)]
+    return np.concatenate([x.reshape(*x.shape[:num_axes], -1) for x in leaves], axis=-1)
+
+
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
     """The largest distance of two empirical distributions, in units of its standard scale."""
     points = np.concatenate([a, b])
@@ -153,17 +159,11 @@ class EnvContract:
         done = records["done"]
         for obs, next_obs in zip(jax.tree.leaves(records["obs"]), jax.tree.leaves(records["next_obs"]), strict=True):
             np.testing.assert_array_equal(obs[~done], next_obs[~done])
-        assert not np.array_equal(obs[done], next_obs[done])
+        assert not np.array_equal(joined(records["obs"], 2)[done], joined(records["next_obs"], 2)[done])
 
     def test_starts_of_successive_episodes_differ(self, start: EnvState, records: dict[str, Any]) -> None:
         for i in range(NUM_ENVS):
-            starts = np.concatenate(
-                [
-                    np.asarray(obs)[records["done"][:, i], i].reshape(records["done"][:, i].sum(), -1)
-                    for obs in jax.tree.leaves(records["obs"])
-                ],
-                axis=1,
-            )
+            starts = joined(records["obs"], 2)[records["done"][:, i], i]
             assert len(np.unique(starts, axis=0)) == len(starts)
 
 
@@ -199,16 +199,16 @@ class VectorEnvContract(EnvContract):
         )
         assert not frozen["reward"][~first].any()
         assert frozen["done"][~first].all()
-        last = frozen["done"].argmax(axis=0)
+        last, obs = frozen["done"].argmax(axis=0), joined(frozen["obs"], 2)
         for i in range(NUM_ENVS):
-            assert (frozen["obs"][last[i] :, i] == frozen["obs"][last[i], i]).all()
+            assert (obs[last[i] :, i] == obs[last[i], i]).all()
             assert (frozen["episode_return"][last[i] :, i] == frozen["episode_return"][last[i], i]).all()
 
     def test_fast_reuses_the_first_start(self) -> None:
         start, records = self.played(AutoresetMode.FAST)
         for i in range(NUM_ENVS):
-            starts = records["obs"][records["done"][:, i], i]
-            np.testing.assert_array_equal(starts, np.broadcast_to(start.obs[i], starts.shape))
+            starts = joined(records["obs"], 2)[records["done"][:, i], i]
+            np.testing.assert_array_equal(starts, np.broadcast_to(joined(start.obs, 1)[i], starts.shape))
 
     def test_envpool_has_reset_steps(self, records: dict[str, Any]) -> None:
         _, envpool = self.played(AutoresetMode.ENVPOOL)
@@ -217,11 +217,11 @@ class VectorEnvContract(EnvContract):
         assert flagged.any()
         for name in ("reward", "done", "steps", "episode_return", "termination", "truncation"):
             assert not envpool[name][flagged].any(), name
-        np.testing.assert_array_equal(envpool["obs"], envpool["next_obs"])
+        obs = joined(envpool["obs"], 2)
+        np.testing.assert_array_equal(obs, joined(envpool["next_obs"], 2))
         i = int(flagged.any(axis=0).argmax())
-        np.testing.assert_allclose(
-            envpool["obs"][flagged[:, i], i][0], records["obs"][records["done"][:, i], i][0], atol=self.tolerance
-        )
+        starts = joined(records["obs"], 2)[records["done"][:, i], i]
+        np.testing.assert_allclose(obs[flagged[:, i], i][0], starts[0], atol=self.tolerance)
 
     def test_rows_do_not_depend_on_their_block(self, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> None:
         halves = jax.tree.map(lambda x: x.reshape(2, NUM_ENVS // 2, *x.shape[1:]), start)
@@ -263,9 +263,9 @@ class VectorEnvContract(EnvContract):
 
     def test_starts_are_distributed_like_resets(self, env: VectorEnv, start: EnvState) -> None:
         records = jax.tree.map(np.asarray, compiled_play(env, start, self.many_steps)[1])
-        later = records["obs"][records["done"]].reshape(records["done"].sum(), -1)
+        later = joined(records["obs"], 2)[records["done"]]
         resets = jax.jit(jax.vmap(env.env.reset))(jax.random.split(jax.random.key(9), 2000)).obs
-        resets = np.asarray(resets).reshape(2000, -1)
+        resets = joined(resets, 1)
         assert len(later) >= 100
         for feature in range(later.shape[1]):
             # 2.2 is exceeded with probability 1e-4 by equal distributions.

@@ -21,6 +21,12 @@ OF_LIBRARY = {
     "gymnax": {},
     "host": {"host": "auto", "num_threads": None},
 }
+# What only one environment has: the arguments of the function that makes it.
+OF_NAME = {
+    "bit_flip": {"num_bits": 15},
+    "point_maze": {"maze": "u", "start": "anywhere", "goal": "anywhere"},
+    "reacher": {},
+}
 MORE_THAN_A_NAME = ("cartpole_hidden_velocities", "user")
 SHORT_NAMES = {
     path.stem: path.read_text().split("[")[1].split("]")[0]
@@ -39,7 +45,12 @@ def _expected(library: str, name: str) -> dict:
     options = {field.name: field.default for field in dataclasses.fields(EnvOptions)}
     for set_by_the_workflow in ("parallel", "autoreset_mode"):
         del options[set_by_the_workflow]
-    return {"library": library, "name": name, **options, **OF_LIBRARY[library]}
+    return {
+        "library": library,
+        "name": name,
+        **options,
+        **(OF_NAME[name] if library == "goal" else OF_LIBRARY[library]),
+    }
 
 
 @pytest.mark.parametrize(("library", "name"), NAMES)
@@ -69,6 +80,9 @@ def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
         assert lines[:2] == ["defaults: [/env/_atari, _self_]", "env:"]
         assert len(lines) == 3
         assert lines[2].startswith("  name: ALE/")
+    elif path.parent.name == "goal" and len(lines) > 2:
+        assert lines[:3] == ["defaults: [/env/_goal, _self_]", "env:", f"  name: {path.stem}"]
+        assert all(re.fullmatch(r"  \w+: \w+ # .+", line) for line in lines[3:])
     elif path.stem != "user":
         assert len(lines) <= 2
         assert "#" not in "".join(lines)

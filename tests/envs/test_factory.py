@@ -109,6 +109,6 @@ def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_available_envs() -> None:
     names = available_envs()
-    assert set(names) == {"brax", "gymnax", "gymnasium", "envpool", "host", "pettingzoo"}
+    assert set(names) == {"brax", "gymnax", "goal", "gymnasium", "envpool", "host", "pettingzoo"}
     assert "hopper" in names["brax"]
     assert len(names["gymnax"]) == 25

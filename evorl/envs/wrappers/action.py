@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
+from evorl.envs.goal_task import GoalTask
 from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where
@@ -35,11 +36,22 @@ class ActionSquashWrapper(Wrapper):
         """``Box(-1, 1)`` of the same shape."""
         return self._space
 
+    @property
+    def goal_task(self) -> GoalTask | None:
+        """See ``Env.goal_task``: its rewards are of squashed actions."""
+        task = self.env.goal_task
+        return task and task.with_reward(
+            lambda achieved, desired, action, obs: task.reward_fn(achieved, desired, self._inner_action(action), obs)
+        )
+
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
+        return self.env.step(env_state, self._inner_action(action))
+
+    def _inner_action(self, action: Action) -> Action:
         low, high = self._inner_space.low, self._inner_space.high
         share = (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0
-        return self.env.step(env_state, low + share * (high - low))
+        return low + share * (high - low)
 
 
 class ActionRepeatWrapper(Wrapper):
@@ -47,6 +59,8 @@ class ActionRepeatWrapper(Wrapper):
 
     Put inside an ``EpisodeWrapper``, so that ``steps`` counts decisions.
     """
+
+    hides_goals = "env.action_repeat pays for several steps at once"
 
     def __init__(self, env: Env, num_repeats: int) -> None:
         super().__init__(env)

@@ -19,6 +19,8 @@ from evorl.types import Action, Key, Observation
 class ObsFlattenWrapper(Wrapper):
     """Observations become one vector: arrays are raveled, containers joined in order, integers one-hot encoded."""
 
+    hides_goals = "env.flatten_obs makes one vector of observation and goals"
+
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         members = [_flat_box(space) for space in _members(env.obs_space)]
@@ -105,6 +107,8 @@ class FrameStackWrapper(Wrapper):
     Raises:
         ValueError: some observation is a scalar: flatten it first; or there is a ``FrameStackWrapper`` inside.
     """
+
+    hides_goals = "env.history joins goals of several steps"
 
     def __init__(self, env: Env, num_frames: int) -> None:
         super().__init__(env)

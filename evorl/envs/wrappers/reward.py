@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
+from evorl.envs.goal_task import GoalTask
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 
@@ -24,6 +25,12 @@ class RewardScaleWrapper(Wrapper):
         if isinstance(scale, bool | str) or not math.isfinite(scale):
             raise ValueError(f"reward_scale must be a number, got {scale!r}.")
         self.scale = float(scale)
+
+    @property
+    def goal_task(self) -> GoalTask | None:
+        """See ``Env.goal_task``: with rewards times ``scale``."""
+        task = self.env.goal_task
+        return task and task.with_reward(lambda *step: self.scale * task.reward_fn(*step))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
@@ -44,6 +51,12 @@ class RewardClipWrapper(Wrapper):
             raise ValueError(f"reward_clip must be a positive number, got {limit!r}.")
         self.limit = float(limit)
 
+    @property
+    def goal_task(self) -> GoalTask | None:
+        """See ``Env.goal_task``: with clipped rewards."""
+        task = self.env.goal_task
+        return task and task.with_reward(lambda *step: jnp.clip(task.reward_fn(*step), -self.limit, self.limit))
+
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         state = self.env.step(env_state, action)
@@ -52,6 +65,8 @@ class RewardClipWrapper(Wrapper):
 
 class SparseRewardWrapper(Wrapper):
     """The reward is saved up and paid every ``interval`` steps and at the end of the episode, 0 in between."""
+
+    hides_goals = "env.sparse_reward_interval pays for several steps at once"
 
     def __init__(self, env: Env, interval: int) -> None:
         super().__init__(env)

@@ -1,0 +1,1 @@
+"""Goal environments of our own: small, documented, and compiled."""

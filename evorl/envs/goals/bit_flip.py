@@ -1,0 +1,74 @@
+"""Bit flipping: as many bits as actions, each of which flips one; the goal is another row of bits.
+
+Source: Andrychowicz et al. 2017, Hindsight experience replay, section 3.1.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.values import positive
+from evorl.envs.env import Env, EnvState
+from evorl.envs.space import Box, Discrete
+from evorl.envs.wrappers.goal import GoalWrapper
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeDict
+
+
+class Bits(Env):
+    """A row of bits, int8, at random at first; action i flips bit i. It pays nothing and never ends."""
+
+    def __init__(self, num_bits: int) -> None:
+        self.num_bits = positive(num_bits, "num_bits")
+        self._obs_space = Box(0, 1, (self.num_bits,), jnp.int8)
+
+    def _identity(self) -> int:
+        return self.num_bits
+
+    @property
+    def obs_space(self) -> Box:
+        """``{0, 1}`` to the number of bits."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Discrete:
+        """One action for each bit."""
+        return Discrete(self.num_bits)
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return _state(self._obs_space.sample(as_typed_key(key)))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        is_flipped = jnp.arange(self.num_bits) == action
+        return _state(jnp.where(is_flipped, 1 - env_state.env_state, env_state.env_state))
+
+
+def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
+    """Bit flipping: -1 for every step that does not come to the goal, and the episode ends with the one that does.
+
+    Args:
+        num_bits: number of bits, and of steps in an episode.
+    """
+    bits = Bits(num_bits)
+    return GoalWrapper(bits, bits.obs_space, _all_bits, _missed, _is_equal, terminate_on_success=True)
+
+
+def _all_bits(env_state: EnvState) -> jax.Array:
+    return env_state.obs
+
+
+def _is_equal(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return jnp.all(achieved == desired)
+
+
+def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
+    return _is_equal(achieved, desired) - 1.0
+
+
+def _state(bits: jax.Array) -> EnvState:
+    never = jnp.zeros((), jnp.bool_)
+    info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
+    return EnvState(env_state=bits, obs=bits, reward=jnp.zeros(()), done=never, info=info)

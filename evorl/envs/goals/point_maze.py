@@ -1,0 +1,162 @@
+"""A point in a maze, in the plane: it moves by velocities, walls stop it, the goal is another place.
+
+Every maze is drawn with a character for each cell, of side 1: ``#`` is wall, all others are free, ``S`` is where
+episodes may be told to start, and ``F`` the free cell that is farthest from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.envs.env import Env, EnvState
+from evorl.envs.space import Box
+from evorl.envs.wrappers.goal import GoalWrapper
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeDict
+
+MAZES = {
+    "open": ("######", "#S   #", "#    #", "#    #", "#   F#", "######"),
+    "u": ("#####", "#S  #", "### #", "#F  #", "#####"),
+    "rooms": ("#######", "#S #  #", "#     #", "#  #  #", "# ### #", "#  #  #", "#    F#", "#######"),
+    "spiral": ("#######", "#S    #", "##### #", "#F  # #", "# ### #", "#     #", "#######"),
+}
+STEP = 0.25  # the greatest way of one step, in each direction, in sides of a cell
+REACH = 0.35  # how near the goal is reached
+_MARGIN = 0.05  # between the point and a wall
+
+
+class MazePlaces(Box):
+    """Places in the free cells of a maze, relative to its middle, ``[2]``: ``x`` to the right, ``y`` down.
+
+    Args:
+        maze: a row of characters for each row of cells.
+        only: draw from cells with this character only; from all free ones by default.
+    """
+
+    def __init__(self, maze: Sequence[str], only: str | None = None) -> None:
+        cells = np.array([list(row) for row in maze])
+        self.maze, self.only = tuple(maze), only
+        self.is_wall = cells == "#"
+        self.middle = np.array(cells.shape[::-1], np.float32) / 2
+        rows, columns = np.nonzero(cells != "#" if only is None else cells == only)
+        self._corners = np.stack([columns, rows], axis=-1).astype(np.float32) - self.middle
+        super().__init__(-self.middle, self.middle)
+        self._key = (*self._key, self.maze, only)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A place in a free cell, uniformly; with ``only``, in the middle of such a cell."""
+        cell_key, place_key = jax.random.split(as_typed_key(key))
+        corner = jnp.asarray(self._corners)[jax.random.randint(cell_key, (), 0, len(self._corners))]
+        if self.only is not None:
+            return corner + 0.5
+        return corner + jax.random.uniform(place_key, (2,), minval=_MARGIN, maxval=1.0 - _MARGIN)
+
+
+class PointInMaze(Env):
+    """A point that is moved by actions in ``[-1, 1]``, ``[2]``, at most ``STEP`` a step; observed is where it is.
+
+    It pays nothing and never ends.
+
+    Args:
+        places: where it starts, and the maze.
+    """
+
+    def __init__(self, places: MazePlaces) -> None:
+        self.places = places
+
+    def _identity(self) -> MazePlaces:
+        return self.places
+
+    @property
+    def obs_space(self) -> Box:
+        """The maze from end to end."""
+        return Box(self.places.low, self.places.high)
+
+    @property
+    def action_space(self) -> Box:
+        """``Box(-1, 1)``."""
+        return Box(-1.0, 1.0, (2,))
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return _state(self.places.sample(key))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``: first to the side, then up or down, each as far as there is no wall."""
+        place = env_state.env_state + self.places.middle
+        move = STEP * jnp.clip(action, -1.0, 1.0)
+        x = self._moved(place[0], move[0], lambda x: (place[1], x))
+        y = self._moved(place[1], move[1], lambda y: (y, x))
+        return _state(jnp.stack([x, y]) - self.places.middle)
+
+    def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
+        """Along one axis from ``start``; ``cell_of`` gives row and column of where that comes to."""
+        end = start + move
+        row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
+        in_front = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)
+        return jnp.where(jnp.asarray(self.places.is_wall)[row, column], in_front, end)
+
+
+def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", goal: str = "anywhere") -> GoalWrapper:
+    """A point in a maze: -1 for every step that does not come within ``REACH`` of the goal, 0 for the others.
+
+    Args:
+        maze: one of ``MAZES``, or a row of characters for each row of cells, with wall all around.
+        start: where episodes start, ``"anywhere"`` or ``"S"``.
+        goal: where goals lie, ``"anywhere"`` or ``"F"``, the far end.
+
+    Raises:
+        ValueError: there is no such maze, or it is open to the outside; or the start or the goal is another, or the
+            maze has none.
+    """
+    if isinstance(maze, str) and maze not in MAZES:
+        raise ValueError(no_such("maze", maze, MAZES))
+    drawn = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
+    starts = MazePlaces(drawn, _only("start", start, "S", drawn))
+    goals = MazePlaces(drawn, _only("goal", goal, "F", drawn))
+    return GoalWrapper(PointInMaze(starts), goals, _place, _missed, _is_near)
+
+
+def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:
+    if where == "anywhere":
+        return None
+    if where != mark:
+        raise ValueError(no_such(name, where, ("anywhere", mark)))
+    if not any(mark in row for row in maze):
+        raise ValueError(f"{name}={mark}, but no cell of the maze is marked {mark}: take anywhere, or mark one.")
+    return mark
+
+
+def _checked_maze(maze: Sequence[str]) -> tuple[str, ...]:
+    rows = tuple(maze)
+    widths = {len(row) for row in rows}
+    if len(widths) != 1 or any(not set(row) <= set("# SF") for row in rows):
+        raise ValueError(f"a maze is drawn by rows of equal length with the characters '# SF'; got {list(rows)}.")
+    border = [*rows[0], *rows[-1], *(row[0] for row in rows), *(row[-1] for row in rows)]
+    if set(border) != {"#"} or all(set(row) == {"#"} for row in rows):
+        raise ValueError(f"a maze has wall ('#') all around and some cell that is free; got {list(rows)}.")
+    return rows
+
+
+def _place(env_state: EnvState) -> jax.Array:
+    return env_state.obs
+
+
+def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(achieved - desired) <= REACH
+
+
+def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
+    return _is_near(achieved, desired) - 1.0
+
+
+def _state(place: jax.Array) -> EnvState:
+    never = jnp.zeros((), jnp.bool_)
+    info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
+    return EnvState(env_state=place, obs=place, reward=jnp.zeros(()), done=never, info=info)

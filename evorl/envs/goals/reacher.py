@@ -1,0 +1,60 @@
+"""Brax's reacher, an arm of two joints in the plane, with a place for its fingertip as the goal."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.brax import make_brax_adapter
+from evorl.envs.env import EnvState
+from evorl.envs.space import Box
+from evorl.envs.wrappers.goal import GoalWrapper
+from evorl.envs.wrappers.observation import ObsSelectWrapper
+from evorl.ops.random import as_typed_key
+from evorl.types import Action
+
+RADIUS = 0.2  # around the shoulder, in which goals lie, in metres, as brax's targets
+REACH = 0.02  # how near the goal is reached
+LINKS = (0.1, 0.11)  # lengths of the upper and of the lower arm
+# Of brax's observation: cosines and sines of both joints, and the fingertip's velocity. The rest is of brax's target.
+_OF_THE_ARM = (0, 1, 2, 3, 6, 7)
+
+
+class Disc(Box):
+    """Places within ``radius`` of the origin, ``[2]``; drawn uniformly by area."""
+
+    def __init__(self, radius: float) -> None:
+        super().__init__(-radius, radius, (2,))
+        self.radius = radius
+        self._key = (*self._key, "disc")
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A place in the disc."""
+        angle_key, radius_key = jax.random.split(as_typed_key(key))
+        angle = jax.random.uniform(angle_key, maxval=2.0 * jnp.pi)
+        distance = self.radius * jnp.sqrt(jax.random.uniform(radius_key))
+        return distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
+def make_reacher(backend: str | None = None) -> GoalWrapper:
+    """The arm: -1 for every step that leaves the fingertip farther than ``REACH`` from the goal, 0 for the others.
+
+    Args:
+        backend: of brax, see ``create_wrapped_brax_env``.
+    """
+    arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _OF_THE_ARM)
+    return GoalWrapper(arm, Disc(RADIUS), _fingertip, _missed, _is_near)
+
+
+def _fingertip(env_state: EnvState) -> jax.Array:
+    cosines, sines = env_state.obs[:2], env_state.obs[2:4]
+    both = jnp.stack([cosines[0] * cosines[1] - sines[0] * sines[1], sines[0] * cosines[1] + cosines[0] * sines[1]])
+    return LINKS[0] * jnp.stack([cosines[0], sines[0]]) + LINKS[1] * both
+
+
+def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return jnp.linalg.norm(achieved - desired) <= REACH
+
+
+def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
+    return _is_near(achieved, desired) - 1.0

@@ -1,0 +1,160 @@
+"""Goals for an environment that has none, and the order of things for one that has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.env import Env, EnvAround, EnvState
+from evorl.envs.goal_task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
+from evorl.envs.space import Box, DictSpace
+from evorl.envs.wrappers.wrapper import Wrapper, has_layer
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeDict
+
+
+class GoalWrapper(Wrapper):
+    """Makes an environment one with goals, or keeps the goals of one that has them.
+
+    An episode's goal is drawn from ``goal_space`` at its start, from a key of its own; one that the environment
+    observes already is taken as it is. It stands in the state as ``_internal.desired_goal``, where a setter may replace
+    it. The reward is that of the goal, ``info.is_success`` says whether it is reached, whether or not that ends the
+    episode. Put inside an ``EpisodeWrapper``.
+
+    Args:
+        env: a single environment.
+        goal_space: where goals lie, a ``Box`` of vectors; bounded, if goals are drawn from it.
+        achieved_goal_fn: the state of ``env`` after a reset or a step (``obs``, ``env_state``) -> the goal it is at;
+            ``None`` where observations have ``achieved_goal``.
+        reward_fn: see ``GoalTask``.
+        success_fn: see ``GoalTask``.
+        terminate_on_success: whether an episode ends when its goal is reached.
+
+    Raises:
+        ValueError: goals are no vectors, cannot be drawn, or the achieved goal has another shape; or the environment is
+            wrapped already.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        goal_space: Box,
+        achieved_goal_fn: Callable[[EnvState], jax.Array] | None,
+        reward_fn: RewardFn,
+        success_fn: SuccessFn,
+        terminate_on_success: bool = False,
+    ) -> None:
+        super().__init__(env)
+        if has_layer(env, GoalWrapper):
+            raise ValueError("There is a GoalWrapper inside already: an environment has one goal at a time.")
+        self._observes_goals = is_goal_space(env.obs_space)
+        if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
+            raise ValueError(f"goal_space must be a Box of vectors, as in Box(-1.0, 1.0, (2,)); got {goal_space!r}.")
+        if not self._observes_goals and not goal_space.is_bounded:
+            raise ValueError(f"goals are drawn from goal_space, so it must have bounds; got {goal_space!r}.")
+        if achieved_goal_fn is None and not self._observes_goals:
+            raise ValueError(
+                f"observations of {type(env.unwrapped).__name__} have no achieved_goal: give achieved_goal_fn, which "
+                "finds it in the state."
+            )
+        self.achieved_goal_fn = achieved_goal_fn
+        self.task = GoalTask(goal_space, reward_fn, success_fn, terminate_on_success)
+        self._check_achieved()
+        inner = env.obs_space
+        observation = inner.spaces["observation"] if isinstance(inner, DictSpace) and self._observes_goals else inner
+        self._space = DictSpace(
+            {"observation": observation, "achieved_goal": _unbounded(goal_space), "desired_goal": goal_space}
+        )
+
+    @property
+    def obs_space(self) -> DictSpace:
+        """A dict of ``observation``, ``achieved_goal`` and ``desired_goal``."""
+        return self._space
+
+    @property
+    def goal_task(self) -> GoalTask:
+        """What reaching a goal is worth."""
+        return self.task
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        if self._observes_goals:
+            state = self.env.reset(key)
+            return self._observed(state, state.obs.desired_goal, jnp.zeros((), jnp.bool_))
+        env_key, goal_key = jax.random.split(as_typed_key(key))
+        return self._observed(self.env.reset(env_key), self.task.goal_space.sample(goal_key), jnp.zeros((), jnp.bool_))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        goal = env_state._internal.desired_goal
+        state = self.env.step(env_state, action)
+        outcome = self.task.outcome(self._achieved(state), goal, action, self._observation(state))
+        termination = state.info.termination | outcome.termination
+        truncation = state.info.truncation & ~termination
+        info = state.info.replace(termination=termination, truncation=truncation)
+        state = state.replace(reward=outcome.reward, done=termination | truncation, info=info)
+        return self._observed(state, goal, outcome.is_success)
+
+    def _observed(self, state: EnvState, goal: jax.Array, is_success: jax.Array) -> EnvState:
+        goal = goal.astype(self.task.goal_space.dtype)
+        obs = PyTreeDict(
+            observation=self._observation(state),
+            achieved_goal=self._achieved(state).astype(goal.dtype),
+            desired_goal=goal,
+        )
+        info, internal = state.info | {"is_success": is_success}, state._internal | {"desired_goal": goal}
+        return state.replace(obs=obs, info=info, _internal=internal)
+
+    def _observation(self, state: EnvState) -> Any:
+        return state.obs.observation if self._observes_goals else state.obs
+
+    def _achieved(self, state: EnvState) -> jax.Array:
+        return state.obs.achieved_goal if self.achieved_goal_fn is None else self.achieved_goal_fn(state)
+
+    def _check_achieved(self) -> None:
+        achieved = jax.eval_shape(lambda key: self._achieved(self.env.reset(key)), jax.random.key(0))
+        if achieved.shape != self.task.goal_space.shape:
+            raise ValueError(
+                f"goals have the shape {self.task.goal_space.shape}, and achieved_goal_fn gives {achieved.shape}: they "
+                "must be compared."
+            )
+
+
+def required_goal_task(env: Env, asked_by: str) -> GoalTask:
+    """What reaching a goal is worth in an environment, for ``asked_by``, a setting, which needs to know.
+
+    Raises:
+        ValueError: it has no goals, or a wrapper stands between them and what a step is worth.
+    """
+    layer = env
+    while isinstance(layer, EnvAround):
+        if isinstance(layer, Wrapper) and layer.hides_goals is not None:
+            raise ValueError(
+                f"{asked_by} needs to know what a step is worth under another goal, and {layer.hides_goals}."
+            )
+        layer = layer.env
+    task = env.goal_task
+    if task is None:
+        known = "a dict of observation, achieved_goal and desired_goal"
+        what = (
+            "does not say what reaching one is worth" if is_goal_space(env.obs_space) else f"does not observe {known}"
+        )
+        raise ValueError(
+            f"{asked_by} needs an environment with goals, and this one {what}: take one of env=goal/..., or put a "
+            "GoalWrapper around yours."
+        )
+    return task
+
+
+def with_goal(state: EnvState, goal: jax.Array) -> EnvState:
+    """The state of an environment in a ``GoalWrapper``, of which from now on ``goal`` is asked."""
+    internal = state._internal.replace(desired_goal=goal)
+    return state.replace(obs=with_desired_goal(state.obs, goal), _internal=internal)
+
+
+def _unbounded(space: Box) -> Box:
+    """Where achieved goals lie: an environment may leave the space that goals are drawn from."""
+    return Box(-jnp.inf, jnp.inf, space.shape, space.dtype)

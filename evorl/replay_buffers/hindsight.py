@@ -1,0 +1,107 @@
+"""Hindsight: what an episode achieved is learned from as if it had been desired (Andrychowicz et al. 2017).
+
+Nothing that is stored changes. When steps are drawn, most of them get a goal that their own episode achieved, and what
+they are worth is told anew for the goal they have then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.goal_task import GoalTask, with_desired_goal
+from evorl.ops.random import as_typed_key
+from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan, episode_span
+from evorl.replay_buffers.n_step import discounted_sum, window_from
+from evorl.replay_buffers.ring import take
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key
+
+Strategy: TypeAlias = Literal["future", "final", "episode", "none"]
+
+
+def take_hindsight(
+    state: EpisodeReplayState,
+    rows: jax.Array,
+    envs: jax.Array,
+    key: Key,
+    num_envs: int,
+    num_steps: int,
+    discount: jax.Array | float,
+    task: GoalTask,
+    strategy: Strategy,
+    ratio: jax.Array | float,
+) -> SampleBatch:
+    """The n-step transitions that start at ``(rows, envs)``, a share ``1 - 1 / (1 + ratio)`` of them under other goals.
+
+    Rewards, and terminations by success, are those of the goal that a transition has then, whether it is another or
+    not; a transition also ends where its goal is reached, if that ends episodes.
+
+    Args:
+        state: a ring of ``SampleBatch`` whose observations have goals, with ``dones`` and ``extras.termination``.
+        rows: ``[N]``, filled rows, of episodes whose first step is stored.
+        envs: ``[N]``, global numbers of the environments.
+        key: one key.
+        num_envs: number of environments over all devices.
+        num_steps: the most rewards in one transition, n.
+        discount: of each step.
+        task: what reaching a goal is worth.
+        strategy: the goal was achieved by a step of the same episode: by this or a later one (``future``), by the last
+            (``final``), by any (``episode``). ``none`` leaves all goals as they are.
+        ratio: transitions under other goals for each one that keeps its own, k.
+
+    Returns:
+        As ``take_n_step``, with the goal in ``obs`` and ``next_obs``; ``extras.is_relabelled`` says, bool, which have
+        another goal.
+    """
+    share_key, step_key = jax.random.split(as_typed_key(key))
+    span = episode_span(state, rows, envs, num_envs)
+    is_relabelled = jnp.zeros(rows.shape, jnp.bool_)
+    if strategy != "none":
+        is_relabelled = jax.random.uniform(share_key, rows.shape) < ratio / (1.0 + ratio)
+    num_rows = state.steps.shape[0]
+    goal_rows = (span.start + _goal_step(span, strategy, step_key)) % num_rows
+    achieved = take(state.data.next_obs.achieved_goal, goal_rows, envs, num_envs)
+
+    data: Any = state.data
+    first = take(data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
+    own = first.obs.desired_goal
+    goal = jnp.where(is_relabelled[:, None], achieved.astype(own.dtype), own)  # [N, G]
+
+    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_steps)  # [N, n]
+    wanted = (data.next_obs, data.actions, data.dones, data.extras.termination)
+    next_obs, actions, dones, termination = take(wanted, window_rows, window_envs, num_envs)
+    by_own = _outcome(task, next_obs, next_obs.desired_goal, actions)
+    goals = jnp.broadcast_to(goal[:, None], next_obs.desired_goal.shape)
+    by_goal = _outcome(task, next_obs, goals, actions)
+    termination = (termination.astype(jnp.bool_) & ~by_own.termination) | by_goal.termination
+
+    ends = dones.astype(jnp.bool_) | by_goal.termination
+    rewards, num_rewards = discounted_sum(by_goal.reward, ends, is_stored, discount)
+    last = num_rewards - 1
+    after = jax.tree.map(lambda x: x[jnp.arange(rows.shape[0]), last], (next_obs, termination))
+    discounts = discount**num_rewards * (1.0 - after[1].astype(jnp.float32))
+    told = {"num_rewards": num_rewards, "discounts": discounts, "is_relabelled": is_relabelled}
+    return first.replace(
+        obs=with_desired_goal(first.obs, goal),
+        rewards=rewards,
+        next_obs=with_desired_goal(after[0], goal),
+        extras=first.extras | told,
+    )
+
+
+def _goal_step(span: EpisodeSpan, strategy: Strategy, key: Key) -> jax.Array:
+    """The numbers in their episodes of the steps whose achieved goals are taken, int32 ``[N]``."""
+    if strategy == "final":
+        return span.length - 1
+    first = span.step if strategy == "future" else jnp.zeros_like(span.step)
+    later = jax.random.uniform(key, span.step.shape) * (span.length - first)
+    return jnp.minimum(first + later.astype(jnp.int32), span.length - 1)  # a product may be rounded up
+
+
+def _outcome(task: GoalTask, next_obs: Any, goals: jax.Array, actions: Any) -> Any:
+    """What steps ``[N, n]`` are worth under their goals."""
+    outcome = jax.vmap(jax.vmap(task.outcome))
+    return outcome(next_obs.achieved_goal, goals, actions, next_obs.observation)

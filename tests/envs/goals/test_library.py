@@ -1,0 +1,27 @@
+"""Goal environments by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.envs import create_env
+from evorl.envs.goals.library import ENV_NAMES
+
+
+@pytest.mark.parametrize("name", ENV_NAMES)
+def test_equal_descriptions_are_equal_environments(name: str) -> None:
+    assert create_env(f"goal/{name}") == create_env(name, library="goal")
+    assert create_env(f"goal/{name}").goal_task is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"name": "bit_flop", "library": "goal"}, "Did you mean 'bit_flip'"),
+        ({"name": "goal/bit_flip", "num_bit": 3}, "Did you mean 'num_bits'"),
+        ({"name": "goal/point_maze", "backend": "mjx"}, "no option of goal/point_maze 'backend'"),
+    ],
+)
+def test_what_is_not_there_is_told(config: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        create_env(config)

@@ -1,0 +1,104 @@
+"""A point in a maze."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import AutoresetMode, create_env
+from evorl.envs.goals.point_maze import MAZES, REACH, STEP, MazePlaces, make_point_maze
+from evorl.envs.wrappers import VectorEnv
+from tests.conformance.env import VectorEnvContract
+
+
+class TestContract(VectorEnvContract):
+    """Nothing ends an episode but the clock."""
+
+    can_terminate = False
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        return create_env("goal/point_maze", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20)
+
+
+@pytest.mark.parametrize("name", MAZES)
+def test_no_walk_goes_through_a_wall(name: str) -> None:
+    """Every place is in a free cell, and the way from one to the next is no longer than a step."""
+    env = create_env("goal/point_maze", maze=name, parallel=32, max_episode_steps=400)
+    places = MazePlaces(MAZES[name])
+
+    def step(state, key):
+        # Mostly straight on, so that walls are met.
+        action = jax.random.normal(key, (32, 2)) + jnp.sign(jax.random.normal(jax.random.key(1), (32, 2)))
+        state = env.step(state, jnp.clip(action, -1.0, 1.0))
+        return state, state.obs.observation
+
+    start = env.reset(jax.random.key(0))
+    _, places_seen = jax.jit(lambda s: jax.lax.scan(step, s, jax.random.split(jax.random.key(2), 399)))(start)
+    walk = np.concatenate([start.obs.observation[None], places_seen])
+    cells = np.floor(walk + places.middle).astype(int)
+    assert not places.is_wall[cells[..., 1], cells[..., 0]].any()
+    assert np.abs(np.diff(walk, axis=0)).max() <= STEP + 1e-5
+    assert (np.abs(np.diff(cells, axis=0)).max(axis=-1) > 0).any()
+
+
+def test_a_wall_stops_the_point_in_front_of_it() -> None:
+    env = make_point_maze("u", start="S", goal="F")
+    state = env.reset(jax.random.key(0))
+    for _ in range(10):
+        state = env.step(state, jnp.array([-1.0, -0.1]))
+    np.testing.assert_allclose(state.obs.observation + MazePlaces(MAZES["u"]).middle, [1.05, 1.25], atol=1e-5)
+
+
+def test_the_goal_is_reached_from_the_far_end() -> None:
+    env = make_point_maze("u", start="S", goal="F")
+    state = env.reset(jax.random.key(0))
+    np.testing.assert_array_equal(state.obs.observation, [-1.0, -1.0])
+    np.testing.assert_array_equal(state.obs.desired_goal, [-1.0, 1.0])
+    rewards = []
+    for move, times in (([1.0, 0.0], 8), ([0.0, 1.0], 8), ([-1.0, 0.0], 8)):
+        for _ in range(times):
+            state = env.step(state, jnp.array(move))
+            rewards.append(float(state.reward))
+            distance = float(jnp.linalg.norm(state.obs.achieved_goal - state.obs.desired_goal))
+            assert (rewards[-1] == 0.0) == bool(state.info.is_success) == (distance <= REACH)
+            assert not state.done
+    assert rewards == [-1.0] * 22 + [0.0] * 2
+
+
+@pytest.mark.parametrize("name", MAZES)
+def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
+    places = MazePlaces(MAZES[name])
+    drawn = np.asarray(jax.vmap(places.sample)(jax.random.split(jax.random.key(0), 20_000))) + places.middle
+    cells, counts = np.unique(np.floor(drawn).astype(int), axis=0, return_counts=True)
+    assert len(cells) == (~places.is_wall).sum()
+    expected = 20_000 / len(cells)
+    assert ((counts - expected) ** 2 / expected).sum() < 2 * len(cells) + 20
+    assert places.contains(jnp.asarray(drawn - places.middle)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"maze": "spirl"}, "Did you mean 'spiral'"),
+        ({"maze": ["####", "#  ", "####"]}, "rows of equal length"),
+        ({"maze": ["###", "#  ", "###"]}, "wall ('#') all around"),
+        ({"maze": ["###", "###"]}, "some cell that is free"),
+        ({"maze": ["###", "# #", "###"], "start": "S"}, "no cell of the maze is marked S"),
+        ({"goal": "S"}, "no goal 'S'"),
+    ],
+)
+def test_what_is_no_maze_is_told(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        make_point_maze(**options)
+
+
+def test_a_maze_of_the_users_own() -> None:
+    env = create_env("goal/point_maze", maze=["####", "#SF#", "####"], start="S", goal="F")
+    assert env == create_env("goal/point_maze", maze=["####", "#SF#", "####"], start="S", goal="F")
+    state = env.reset(jax.random.key(0))
+    assert float(state.obs.desired_goal[0, 0] - state.obs.observation[0, 0]) == 1.0

@@ -1,0 +1,39 @@
+"""The arm with a goal for its fingertip."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from evorl.envs import AutoresetMode, create_env
+from evorl.envs.goals.reacher import RADIUS, REACH, Disc
+from evorl.envs.wrappers import VectorEnv
+from tests.conformance.env import EnvContract, compiled_play
+
+
+class TestContract(EnvContract):
+    """Nothing ends an episode but the clock."""
+
+    can_terminate = False
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        return create_env("goal/reacher", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20)
+
+    def test_the_fingertip_is_where_brax_has_it(self, env: VectorEnv) -> None:
+        state, _ = compiled_play(env, env.reset(jax.random.key(3)), self.num_steps)
+        target = state.env_state.pipeline_state.x.pos[:, 2, :2]
+        np.testing.assert_allclose(state.obs.achieved_goal, state.env_state.obs[:, 8:10] + target, atol=1e-4)
+
+    def test_success_is_to_be_near(self, env: VectorEnv, records: dict) -> None:
+        reached = np.linalg.norm(records["next_obs"].achieved_goal - records["next_obs"].desired_goal, axis=-1)
+        np.testing.assert_array_equal(records["is_success"], reached <= REACH)
+        np.testing.assert_array_equal(records["reward"], records["is_success"] - 1.0)
+
+
+def test_goals_lie_in_a_disc_uniformly_by_area() -> None:
+    places = np.asarray(jax.vmap(Disc(RADIUS).sample)(jax.random.split(jax.random.key(0), 10_000)))
+    distances = np.linalg.norm(places, axis=-1)
+    assert distances.max() <= RADIUS + 1e-6
+    assert abs((distances < RADIUS / np.sqrt(2)).mean() - 0.5) < 0.02
+    assert np.abs(places.mean(axis=0)).max() < 0.01

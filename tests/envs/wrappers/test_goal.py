@@ -1,0 +1,180 @@
+"""Goals for environments that have none."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import Box, create_env
+from evorl.envs.env import EnvState
+from evorl.envs.goal_task import is_goal_space
+from evorl.envs.goals.bit_flip import make_bit_flip
+from evorl.envs.goals.point_maze import make_point_maze
+from evorl.envs.gymnax import create_wrapped_gymnax_env
+from evorl.envs.stack import wrap_env
+from evorl.envs.wrappers import (
+    ActionSquashWrapper,
+    EpisodeWrapper,
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    VmapAutoResetWrapper,
+)
+from evorl.envs.wrappers.goal import GoalWrapper, required_goal_task, with_goal
+from tests.envs.wrappers.test_action import Echo
+from tests.support.probe_envs import ProbeEnv
+
+POSITIONS = Box(-1.2, 0.6, (1,))
+
+
+def _position(env_state: EnvState) -> jax.Array:
+    return env_state.obs[:1]
+
+
+def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
+    return jnp.abs(achieved - desired)[0] < 0.1
+
+
+def _all_it_gets(achieved: jax.Array, desired: jax.Array, action: jax.Array, obs: jax.Array) -> jax.Array:
+    """A number in which each of the four has digits of its own."""
+    return achieved[0] + 10.0 * desired[0] + 100.0 * action[0] + 1000.0 * obs[1]
+
+
+def _mountain_car(terminate_on_success: bool = False) -> GoalWrapper:
+    inner = create_wrapped_gymnax_env("MountainCarContinuous-v0").unwrapped
+    return GoalWrapper(inner, POSITIONS, _position, _all_it_gets, _is_near, terminate_on_success)
+
+
+def _played(env: Any, state: EnvState, num_steps: int) -> Any:
+    keys = jax.random.split(jax.random.key(1), num_steps)
+
+    def step(state: EnvState, key: jax.Array) -> tuple[EnvState, Any]:
+        actions = jax.vmap(env.action_space.sample)(jax.random.split(key, env.num_envs))
+        after = env.step(state, actions)
+        return after, (state.obs, actions, after.info.next_obs, after.reward, after.done, after.info)
+
+    return jax.tree.map(np.asarray, jax.jit(lambda s: jax.lax.scan(step, s, keys)[1])(state))
+
+
+def test_an_environment_is_given_goals() -> None:
+    env = wrap_env(_mountain_car(), parallel=3, max_episode_steps=20)
+    assert is_goal_space(env.obs_space)
+    obs, actions, next_obs, reward, done, info = _played(env, env.reset(jax.random.key(0)), 60)
+    np.testing.assert_array_equal(next_obs.achieved_goal, next_obs.observation[..., :1])
+    # A goal stays as long as its episode.
+    np.testing.assert_array_equal(obs.desired_goal, next_obs.desired_goal)
+    goals = obs.desired_goal[..., 0]
+    assert (np.diff(goals, axis=0)[~done[:-1]] == 0).all()
+    assert (np.diff(goals, axis=0)[done[:-1]] != 0).all()
+    squashed = actions[..., 0]
+    expected = next_obs.achieved_goal[..., 0] + 10 * goals + 100 * squashed + 1000 * next_obs.observation[..., 1]
+    np.testing.assert_allclose(reward, expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(info.is_success, np.abs(next_obs.achieved_goal[..., 0] - goals) < 0.1)
+    assert info.is_success.any()
+    assert not done[info.is_success].all()
+
+
+def test_success_ends_an_episode_if_that_is_asked_for() -> None:
+    env = wrap_env(_mountain_car(terminate_on_success=True), parallel=8, max_episode_steps=20)
+    *_, done, info = _played(env, env.reset(jax.random.key(0)), 60)
+    assert info.is_success.any()
+    np.testing.assert_array_equal(info.termination, info.is_success)
+    np.testing.assert_array_equal(done, info.termination | info.truncation)
+    assert not (info.termination & info.truncation).any()
+
+
+def test_rows_that_go_on_keep_their_goals() -> None:
+    env = wrap_env(_mountain_car(), parallel=3)
+    state = env.reset(jax.random.key(0))
+    after = env.partial_reset(state, jnp.array([True, False, True]), jax.random.key(1))
+    kept = np.asarray(after.obs.desired_goal == state.obs.desired_goal)[:, 0]
+    assert kept.tolist() == [False, True, False]
+
+
+def test_another_goal_can_be_asked_of_a_running_episode() -> None:
+    env = _mountain_car()
+    state = with_goal(env.reset(jax.random.key(0)), jnp.array([0.25]))
+    assert state.obs.desired_goal == 0.25
+    assert env.step(state, jnp.zeros(1)).obs.desired_goal == 0.25
+
+
+class Finding(Echo):
+    """Observes goals by itself: to get near its action of the last step."""
+
+    @property
+    def obs_space(self) -> Any:
+        return make_point_maze("open").obs_space
+
+    def _state(self, t: jax.Array, obs: jax.Array, reward: float) -> EnvState:
+        state = super()._state(t, obs, reward)
+        return state.replace(obs=jax.tree.map(lambda x: x + 0.5, self.obs_space.zeros()).replace(achieved_goal=obs))
+
+
+def test_goals_that_an_environment_has_are_taken_as_they_are() -> None:
+    env = GoalWrapper(Finding(), Box(-1.0, 1.0, (2,)), None, lambda a, d, u, o: -jnp.sum(jnp.abs(a - d)), _is_near)
+    state = env.reset(jax.random.key(0))
+    np.testing.assert_array_equal(state.obs.desired_goal, [0.5, 0.5])
+    state = env.step(with_goal(state, jnp.array([1.0, 2.0])), jnp.array([1.0, 3.0]))
+    np.testing.assert_array_equal(state.obs.desired_goal, [1.0, 2.0])
+    np.testing.assert_array_equal(state.obs.observation, [0.5, 0.5])
+    assert state.reward == -1.0
+    assert state.info.is_success
+
+
+@pytest.mark.parametrize("wrapped", [lambda env: RewardScaleWrapper(env, 0.5), lambda env: RewardClipWrapper(env, 7.0)])
+def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
+    """The reward of a step is that which the task tells of it, whatever stands around."""
+    env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionSquashWrapper(_mountain_car()), 20)), 4)
+    task = required_goal_task(env, "replay.hindsight")
+    obs, actions, next_obs, reward, *_ = _played(env, env.reset(jax.random.key(0)), 30)
+    told = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)
+    np.testing.assert_allclose(reward, told.reward, rtol=1e-5, atol=1e-5)
+    assert len(np.unique(reward)) > 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"action_repeat": 2}, "env.action_repeat pays for several steps at once"),
+        ({"sparse_reward_interval": 5}, "env.sparse_reward_interval pays"),
+        ({"flatten_obs": True}, "env.flatten_obs makes one vector"),
+        ({"history": 2}, "env.history joins"),
+    ],
+)
+def test_a_wrapper_that_hides_the_goals_is_named(options: dict, words: str) -> None:
+    env = create_env("goal/bit_flip", **options)
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"replay.hindsight needs to know what a step is worth under another goal, and {words}"),
+    ):
+        required_goal_task(env, "replay.hindsight")
+
+
+def test_an_environment_without_goals_is_told() -> None:
+    with pytest.raises(ValueError, match="needs an environment with goals, and this one does not observe a dict"):
+        required_goal_task(create_env("gymnax/CartPole-v1"), "replay.hindsight")
+    with pytest.raises(ValueError, match="does not say what reaching one is worth"):
+        required_goal_task(Finding(), "replay.hindsight")
+
+
+@pytest.mark.parametrize(
+    ("space", "achieved_goal_fn", "words"),
+    [
+        (Box(-1.0, 1.0, (2,)), _position, r"goals have the shape (2,), and achieved_goal_fn gives (1,)"),
+        (Box(-1.0, 1.0), _position, "a Box of vectors"),
+        (Box(-np.inf, 1.0, (1,)), _position, "it must have bounds"),
+        (POSITIONS, None, "give achieved_goal_fn"),
+    ],
+)
+def test_goals_that_cannot_be_are_told(space: Box, achieved_goal_fn: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        GoalWrapper(ProbeEnv("value_is_reward"), space, achieved_goal_fn, _all_it_gets, _is_near)
+
+
+def test_goals_are_given_once() -> None:
+    with pytest.raises(ValueError, match="There is a GoalWrapper inside already"):
+        GoalWrapper(make_bit_flip(3), POSITIONS, _position, _all_it_gets, _is_near)
