@@ -10,7 +10,7 @@ import abc
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +124,8 @@ class EnvAround(Env):
     """An environment around another one, ``env``: what it does not change is as there."""
 
     env: Env
+    # Why goals cannot be told anew from what is seen outside; ``None`` where they can.
+    hides_goals: ClassVar[str | None] = None
 
     @property
     def obs_space(self) -> Space:

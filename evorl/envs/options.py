@@ -33,6 +33,7 @@ class EnvOptions:
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
         flatten_obs: make one vector of the observation; ``None`` does so only where it is an integer (one-hot).
         observed: the components of a flat observation that are seen; ``None`` for all.
+        goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
 
     Raises:
         ValueError: a value is of another type or out of range.
@@ -48,6 +49,7 @@ class EnvOptions:
     sparse_reward_interval: int | None = None
     flatten_obs: bool | None = None
     observed: Sequence[int] | None = None
+    goal_setter: Any = None
 
     def __post_init__(self) -> None:
         for name, annotation in typing.get_type_hints(EnvOptions).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evorl.config.names import load
 from evorl.envs.env import Env
 from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
 from evorl.envs.space import Box, Discrete
@@ -31,7 +32,11 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
     limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
-    return VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)](put_wrappers(env, chosen, limit), chosen.parallel)
+    cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
+    setter = chosen.goal_setter
+    if setter is not None:  # loaded where it is asked for
+        setter = load("evorl.envs.goal_setters:make_goal_setter")(setter)
+    return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
+from evorl.envs.goal_setting import GoalSetter, GoalsOfRows, required_goal_task
 from evorl.ops.collectives import joined_under_vmap, local_indices
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -33,17 +34,18 @@ class VectorEnv(EnvAround):
     Args:
         env: a single environment.
         num_envs: B. On a device mesh, over all devices.
+        goal_setter: who chooses the goals of an environment with goals; ``None`` leaves them as they are.
 
     Raises:
         TypeError: ``env`` is a vector env already, or never leaves its first episode where others are to follow.
-        ValueError: ``num_envs`` is not positive.
+        ValueError: ``num_envs`` is not positive, or there are no goals to set.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
     # Whether its environments are simulators on the host, whose states mean something in one process and to one device.
     steps_on_host: ClassVar[bool] = False
 
-    def __init__(self, env: Env, num_envs: int) -> None:
+    def __init__(self, env: Env, num_envs: int, goal_setter: GoalSetter | None = None) -> None:
         if not isinstance(env, Env) or isinstance(env, VectorEnv):
             raise TypeError(f"{type(self).__name__} takes a single evorl Env, got {type(env).__name__}.")
         if getattr(env, "is_outermost", False) and self.autoreset_mode is not AutoresetMode.DISABLED:
@@ -53,10 +55,16 @@ class VectorEnv(EnvAround):
             )
         self.env = env
         self.num_envs = positive(num_envs, "num_envs")
+        if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
+            raise ValueError("env.goal_setter does not know steps that only reset: take another autoreset_mode.")
+        self.goal_setter = goal_setter
+        self._goals = (
+            None if goal_setter is None else GoalsOfRows(goal_setter, required_goal_task(env, "env.goal_setter"))
+        )
         self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
 
     def _identity(self) -> Any:
-        return self.env, self.num_envs
+        return self.env, self.num_envs, self.goal_setter
 
     @compiled
     def reset(self, key: Key) -> EnvState:
@@ -69,15 +77,26 @@ class VectorEnv(EnvAround):
         key = as_typed_key(key)
         if key.ndim == 0:
             env_id = local_indices(self.num_envs)
-            return self._start(jax.vmap(jax.random.fold_in, (None, 0))(key, env_id), env_id)
-        return self._start(key, jnp.arange(key.shape[0], dtype=jnp.int32))
+            state = self._start(jax.vmap(jax.random.fold_in, (None, 0))(key, env_id), env_id)
+        else:
+            state = self._start(key, jnp.arange(key.shape[0], dtype=jnp.int32))
+        return state if self._goals is None else self._goals.begin(state)
 
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
         self._check_action(env_state, action)
         stepped = jax.vmap(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
-        return self._continue(env_state, stepped)
+        return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
+
+    def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
+        """The state after a step, of which the setter of goals says what it counts and what is next asked for."""
+        assert self._goals is not None, "asked for where there is one"
+        starts_anew = self.autoreset_mode is not AutoresetMode.DISABLED
+        is_running = jnp.ones_like(env_state.done) if starts_anew else ~env_state.done
+        stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)
+        starts = stepped.done if starts_anew else jnp.zeros_like(stepped.done)
+        return self._goals.go_on(self._continue(env_state, stepped), step, remembered, starts)
 
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""
@@ -90,7 +109,12 @@ class VectorEnv(EnvAround):
             ValueError: ``mask`` is not one bool for each environment.
         """
         keys, mask = self._restart_keys(env_state, mask, key)
-        return tree_where(mask, self._start(keys, env_state._internal.env_id), env_state)
+        fresh = self._start(keys, env_state._internal.env_id)
+        if self._goals is None:
+            return tree_where(mask, fresh, env_state)
+        remembered = {"goals": env_state._internal.goals}
+        state = tree_where(mask, fresh.replace(_internal=fresh._internal | remembered), env_state)
+        return self._goals.start(state, mask)
 
     def _check_action(self, env_state: EnvState, action: Action) -> None:
         shapes = [(*env_state.done.shape, *shape) for shape in self._action_shapes]

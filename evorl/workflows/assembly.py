@@ -27,7 +27,9 @@ RUN_KEYS = frozenset(
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors"})
 # Options of an environment that change what the agent learns from, not what evaluations report.
-TRAINING_OPTIONS = frozenset({"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss"})
+TRAINING_OPTIONS = frozenset(
+    {"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss", "goal_setter"}
+)
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",

@@ -59,6 +59,8 @@ class HostBackedEnv(VectorEnv):
             raise ValueError(f"autoreset_mode={mode.value} is for JAX environments: take normal, or disabled.")
         if options.action_repeat > 1:
             raise ValueError("action_repeat is for JAX environments: repeat actions by a wrapper of the simulator.")
+        if options.goal_setter is not None:
+            raise ValueError("env.goal_setter is for JAX environments: simulators choose their goals by themselves.")
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.env import Env, EnvAround, EnvState
+from evorl.envs.env import Env, EnvState
 from evorl.envs.goal_task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.wrappers.wrapper import Wrapper, has_layer
@@ -121,32 +121,6 @@ class GoalWrapper(Wrapper):
                 f"goals have the shape {self.task.goal_space.shape}, and achieved_goal_fn gives {achieved.shape}: they "
                 "must be compared."
             )
-
-
-def required_goal_task(env: Env, asked_by: str) -> GoalTask:
-    """What reaching a goal is worth in an environment, for ``asked_by``, a setting, which needs to know.
-
-    Raises:
-        ValueError: it has no goals, or a wrapper stands between them and what a step is worth.
-    """
-    layer = env
-    while isinstance(layer, EnvAround):
-        if isinstance(layer, Wrapper) and layer.hides_goals is not None:
-            raise ValueError(
-                f"{asked_by} needs to know what a step is worth under another goal, and {layer.hides_goals}."
-            )
-        layer = layer.env
-    task = env.goal_task
-    if task is None:
-        known = "a dict of observation, achieved_goal and desired_goal"
-        what = (
-            "does not say what reaching one is worth" if is_goal_space(env.obs_space) else f"does not observe {known}"
-        )
-        raise ValueError(
-            f"{asked_by} needs an environment with goals, and this one {what}: take one of env=goal/..., or put a "
-            "GoalWrapper around yours."
-        )
-    return task
 
 
 def with_goal(state: EnvState, goal: jax.Array) -> EnvState:

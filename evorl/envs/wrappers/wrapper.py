@@ -19,8 +19,6 @@ class Wrapper(EnvAround):
     """
 
     is_outermost: ClassVar[bool] = False
-    # Why the goals inside cannot be told anew from what is seen outside; ``None`` where they can.
-    hides_goals: ClassVar[str | None] = None
 
     def __init__(self, env: Env) -> None:
         if not isinstance(env, Env):

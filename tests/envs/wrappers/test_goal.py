@@ -12,6 +12,7 @@ import pytest
 
 from evorl.envs import Box, create_env
 from evorl.envs.env import EnvState
+from evorl.envs.goal_setting import required_goal_task
 from evorl.envs.goal_task import is_goal_space
 from evorl.envs.goals.bit_flip import make_bit_flip
 from evorl.envs.goals.point_maze import make_point_maze
@@ -24,7 +25,7 @@ from evorl.envs.wrappers import (
     RewardScaleWrapper,
     VmapAutoResetWrapper,
 )
-from evorl.envs.wrappers.goal import GoalWrapper, required_goal_task, with_goal
+from evorl.envs.wrappers.goal import GoalWrapper, with_goal
 from tests.envs.wrappers.test_action import Echo
 from tests.support.probe_envs import ProbeEnv
 

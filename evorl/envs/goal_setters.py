@@ -1,0 +1,249 @@
+"""The setters that there are, by name, and a user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.names import load_named, no_such
+from evorl.envs.goal_setting import GoalSetter, GoalStep
+from evorl.envs.goal_task import GoalTask
+from evorl.types import Key, Observation, PyTreeData
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnGoals(GoalSetter):
+    """The environment's own."""
+
+    def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        return obs.desired_goal, memory
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformGoals(GoalSetter):
+    """Drawn from the goal space."""
+
+    def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        return task.goal_space.sample(key), memory
+
+
+class _GoalMemory(PyTreeData):
+    """The latest goals and whether they were reached.
+
+    Attributes:
+        goals: ``[K, G]``.
+        is_reached: bool ``[K]``.
+        count: how many were ever added, int32.
+    """
+
+    goals: jax.Array
+    is_reached: jax.Array
+    count: jax.Array
+
+    @property
+    def is_filled(self) -> jax.Array:
+        """Which rows hold a goal, bool ``[K]``."""
+        return jnp.arange(self.goals.shape[0]) < self.count
+
+    def with_goal(self, goal: jax.Array, is_reached: jax.Array | bool, mask: jax.Array) -> _GoalMemory:
+        """With one goal more if ``mask``, a bool, holds; the oldest makes room."""
+        row = jnp.where(mask, self.count % self.goals.shape[0], self.goals.shape[0])
+        return _GoalMemory(
+            goals=self.goals.at[row].set(goal.astype(self.goals.dtype), mode="drop"),
+            is_reached=self.is_reached.at[row].set(is_reached, mode="drop"),
+            count=self.count + mask,
+        )
+
+
+def _no_goals(task: GoalTask, capacity: int) -> _GoalMemory:
+    return _GoalMemory(
+        goals=task.goal_space.zeros((capacity,)),
+        is_reached=jnp.zeros(capacity, jnp.bool_),
+        count=jnp.zeros((), jnp.int32),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AchievedGoals(GoalSetter):
+    """Some episodes get a goal at which an earlier one of the same environment ended, the others the environment's own.
+
+    Attributes:
+        share: of episodes that get such a goal, once there is one.
+        capacity: how many are remembered, the latest.
+    """
+
+    share: float = 0.5
+    capacity: int = 256
+
+    def init(self, task: GoalTask) -> _GoalMemory:
+        """See ``GoalSetter.init``."""
+        return _no_goals(task, self.capacity)
+
+    def start(self, memory: _GoalMemory, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        share_key, row_key = jax.random.split(key)
+        num = jnp.minimum(memory.count, self.capacity)
+        earlier = memory.goals[jax.random.randint(row_key, (), 0, jnp.maximum(num, 1))]
+        is_earlier = (jax.random.uniform(share_key) < self.share) & (num > 0)
+        return jnp.where(is_earlier, earlier, obs.desired_goal), memory
+
+    def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
+        """See ``GoalSetter.after``."""
+        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends)
+
+
+@dataclasses.dataclass(frozen=True)
+class CurriculumGoals(GoalSetter):
+    """Goals of intermediate difficulty: reached by about every other episode (Florensa et al. 2018, section 4).
+
+    Of some goals drawn at random, half from the goal space and half beside remembered ones, the one is taken that is
+    most likely of intermediate difficulty. Its rate of success is that of the remembered goals around it, 0 without any
+    around it. Remembered are the goals that episodes were to reach, with their success, and those at which they ended,
+    as reached.
+
+    Attributes:
+        own_share: of episodes that keep the environment's own goal.
+        num_candidates: goals that are drawn for each episode.
+        width: how far a remembered goal tells of others, in sides of the goal space.
+        capacity: how many are remembered, the latest.
+    """
+
+    own_share: float = 0.2
+    num_candidates: int = 64
+    width: float = 0.1
+    capacity: int = 256
+
+    def init(self, task: GoalTask) -> _GoalMemory:
+        """See ``GoalSetter.init``."""
+        return _no_goals(task, self.capacity)
+
+    def start(self, memory: _GoalMemory, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        share_key, anywhere_key, row_key, noise_key, choice_key = jax.random.split(key, 5)
+        half = self.num_candidates // 2
+        anywhere = jax.vmap(task.goal_space.sample)(jax.random.split(anywhere_key, self.num_candidates - half))
+        rows = jax.random.randint(row_key, (half,), 0, jnp.clip(memory.count, 1, self.capacity))
+        sides = jnp.asarray(task.goal_space.high - task.goal_space.low)
+        noise = self.width * sides * jax.random.normal(noise_key, (half, *sides.shape))
+        beside = jnp.clip(memory.goals[rows] + noise, task.goal_space.low, task.goal_space.high)
+        candidates = jnp.concatenate([anywhere.astype(jnp.float32), beside])  # [C, G]
+        rate = self._rate_of_success(memory, candidates, sides)
+        difficulty = rate * (1.0 - rate) + 1e-3 * jax.random.uniform(choice_key, rate.shape)
+        chosen = candidates[jnp.argmax(difficulty)].astype(obs.desired_goal.dtype)
+        is_own = (jax.random.uniform(share_key) < self.own_share) | (memory.count == 0)
+        return jnp.where(is_own, obs.desired_goal, chosen), memory
+
+    def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
+        """See ``GoalSetter.after``."""
+        memory = memory.with_goal(step.obs.desired_goal, step.is_success, step.ends)
+        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends)
+
+    def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
+        """``[C]``, by a Gaussian kernel around each candidate; half a remembered failure stands everywhere."""
+        distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
+        weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
+        return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class SeveralGoals(GoalSetter):
+    """Several goals in a row within one episode.
+
+    Attributes:
+        of: who chooses each of them.
+        every: steps after which the next one is asked for; ``None`` as soon as one is reached.
+    """
+
+    of: GoalSetter = UniformGoals()
+    every: int | None = None
+
+    def init(self, task: GoalTask) -> Any:
+        """See ``GoalSetter.init``."""
+        return self.of.init(task)
+
+    def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        return self.of.start(memory, task, obs, key)
+
+    def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
+        """See ``GoalSetter.after``."""
+        after_key, start_key = jax.random.split(key)
+        step, memory = self.of.after(memory, task, step, after_key)
+        is_next = step.is_success if self.every is None else step.steps % self.every == 0
+        goal, memory = self.of.start(memory, task, step.next_obs, start_key)
+        return step.replace(next_goal=jnp.where(is_next, goal, step.next_goal)), memory
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainedSetters(GoalSetter):
+    """One setter after another: the second sees what the first has made of it.
+
+    Attributes:
+        first: asked first.
+        second: has the last word.
+    """
+
+    first: GoalSetter
+    second: GoalSetter
+
+    def init(self, task: GoalTask) -> Any:
+        """See ``GoalSetter.init``."""
+        return self.first.init(task), self.second.init(task)
+
+    def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
+        """See ``GoalSetter.start``."""
+        keys = jax.random.split(key)
+        goal, first = self.first.start(memory[0], task, obs, keys[0])
+        goal, second = self.second.start(memory[1], task, obs.replace(desired_goal=goal), keys[1])
+        return goal, (first, second)
+
+    def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
+        """See ``GoalSetter.after``."""
+        keys = jax.random.split(key)
+        step, first = self.first.after(memory[0], task, step, keys[0])
+        step, second = self.second.after(memory[1], task, step, keys[1])
+        return step, (first, second)
+
+
+SETTERS: dict[str, type[GoalSetter]] = {
+    "own": OwnGoals,
+    "uniform": UniformGoals,
+    "achieved": AchievedGoals,
+    "curriculum": CurriculumGoals,
+    "several": SeveralGoals,
+    "chained": ChainedSetters,
+}
+
+
+def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> GoalSetter | None:
+    """A setter from a config.
+
+    Args:
+        settings: the name of one of ``SETTERS``, or ``"package.module:Class"`` of your own; or a mapping with ``name``
+            and the settings of the class, of which those that are setters are described likewise.
+
+    Raises:
+        ValueError: there is no such setter, or it has no such setting, with the nearest one that is there.
+    """
+    if settings is None or isinstance(settings, GoalSetter):
+        return settings
+    chosen: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
+    name = str(chosen.pop("name", None))
+    cls = load_named(name, "env.goal_setter") if ":" in name else SETTERS.get(name)
+    if cls is None:
+        raise ValueError(no_such("env.goal_setter", name, SETTERS))
+    if not (isinstance(cls, type) and issubclass(cls, GoalSetter)):
+        raise ValueError(f"env.goal_setter={name} must be a class that inherits evorl.envs.goal_setters.GoalSetter.")
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for key, value in chosen.items():
+        if key not in fields:
+            raise ValueError(no_such(f"setting of env.goal_setter.name={name}", key, fields))
+        if "GoalSetter" in str(fields[key].type):
+            chosen[key] = make_goal_setter(value)
+    return cls(**chosen)

@@ -1,0 +1,137 @@
+"""The setters that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import Box, create_env
+from evorl.envs.goal_setters import (
+    AchievedGoals,
+    ChainedSetters,
+    CurriculumGoals,
+    OwnGoals,
+    SeveralGoals,
+    UniformGoals,
+    make_goal_setter,
+)
+from evorl.envs.goal_setting import GoalSetter, GoalStep
+from evorl.envs.goal_task import GoalTask
+from evorl.types import PyTreeDict
+
+TASK = GoalTask(Box(-1.0, 1.0, (2,)), lambda *_: jnp.zeros(()), lambda a, d: jnp.all(a == d))
+OWN = jnp.array([0.25, 0.5])
+
+
+def _obs(achieved: Any, desired: Any = OWN) -> PyTreeDict:
+    return PyTreeDict(observation=jnp.zeros(3), achieved_goal=jnp.asarray(achieved), desired_goal=jnp.asarray(desired))
+
+
+def _step(achieved: Any = (0.0, 0.0), desired: Any = OWN, ends: bool = False, success: bool = False, t: int = 1) -> Any:
+    achieved = jnp.asarray(achieved, jnp.float32)
+    return GoalStep(
+        obs=_obs(achieved, desired),
+        action=jnp.zeros(1),
+        next_obs=_obs(achieved, desired),
+        is_success=jnp.asarray(success),
+        steps=jnp.asarray(t),
+        reward=jnp.float32(-1.0),
+        termination=jnp.asarray(False),
+        truncation=jnp.asarray(ends),
+        next_goal=jnp.asarray(desired, jnp.float32),
+    )
+
+
+def _starts(setter: GoalSetter, memory: Any, num: int = 500) -> np.ndarray:
+    """The goals of so many starts with the same memory."""
+    keys = jax.random.split(jax.random.key(1), num)
+    return np.asarray(jax.jit(jax.vmap(lambda key: setter.start(memory, TASK, _obs([0.0, 0.0]), key)[0]))(keys))
+
+
+def _after(setter: GoalSetter, steps: list[GoalStep]) -> Any:
+    memory = setter.init(TASK)
+    for step in steps:
+        _, memory = setter.after(memory, TASK, step, jax.random.key(0))
+    return memory
+
+
+def test_the_environments_own_goals_stay() -> None:
+    np.testing.assert_array_equal(_starts(OwnGoals(), OwnGoals().init(TASK)), np.tile(OWN, (500, 1)))
+
+
+def test_uniform_goals_are_all_over_the_space() -> None:
+    goals = _starts(UniformGoals(), ())
+    assert (np.abs(goals) <= 1.0).all()
+    assert np.abs(goals.mean(axis=0)).max() < 0.1
+    assert goals.std(axis=0) == pytest.approx(1 / np.sqrt(3), abs=0.05)
+
+
+def test_achieved_goals_are_where_episodes_ended() -> None:
+    setter = AchievedGoals(share=0.5, capacity=3)
+    np.testing.assert_array_equal(_starts(setter, setter.init(TASK)), np.tile(OWN, (500, 1)))
+    ended = [_step([i / 10, 0.0], ends=True) for i in range(5)]
+    memory = _after(setter, [_step([0.9, 0.9]), *ended])
+    goals, counts = np.unique(_starts(setter, memory), axis=0, return_counts=True)
+    np.testing.assert_allclose(goals[:, 0], [0.2, 0.25, 0.3, 0.4], atol=1e-6)  # the latest three, and its own
+    assert abs(counts[1] / 500 - 0.5) < 0.1
+    assert counts.min() > 50
+
+
+def test_a_curriculum_is_of_intermediate_difficulty() -> None:
+    """Goals to the left are always reached, those to the right never: chosen are some between them."""
+    setter = CurriculumGoals(own_share=0.0, width=0.1)
+    rng = np.random.default_rng(0)
+    goals = rng.uniform(-1.0, 1.0, (250, 2)).astype(np.float32)
+    memory = setter.init(TASK)
+    for goal in goals:
+        memory = memory.with_goal(jnp.asarray(goal), bool(goal[0] < 0.0), jnp.asarray(True))
+    chosen = _starts(setter, memory)[:, 0]
+    assert abs(np.median(chosen)) < 0.2
+    assert np.quantile(np.abs(chosen), 0.9) < 0.5
+    np.testing.assert_array_equal(_starts(setter, setter.init(TASK)), np.tile(OWN, (500, 1)))
+    own = (_starts(CurriculumGoals(own_share=0.3), memory) == np.asarray(OWN)).all(axis=1).mean()
+    assert abs(own - 0.3) < 0.07
+
+
+def test_a_curriculum_remembers_what_was_tried_and_what_was_achieved() -> None:
+    memory = _after(
+        CurriculumGoals(), [_step(), _step([0.5, 0.0], ends=True), _step([0.25, 0.5], ends=True, success=True)]
+    )
+    assert memory.count == 4
+    np.testing.assert_array_equal(memory.goals[:4, 0], [0.25, 0.5, 0.25, 0.25])
+    np.testing.assert_array_equal(memory.is_reached[:4], [False, True, True, True])
+
+
+@pytest.mark.parametrize(("every", "asked"), [(None, [0, 0, 1, 0]), (2, [0, 1, 0, 1])])
+def test_several_goals_in_one_episode(every: int | None, asked: list[int]) -> None:
+    setter = SeveralGoals(every=every)
+    steps = [_step(t=t, success=t == 3) for t in range(1, 5)]
+    changed = [setter.after((), TASK, step, jax.random.key(5))[0] for step in steps]
+    assert [int((step.next_goal != OWN).any()) for step in changed] == asked
+    assert all(step.reward == -1.0 for step in changed)
+
+
+def test_one_setter_after_another() -> None:
+    """The second has the last word, and each its own memory."""
+    first, second = AchievedGoals(share=1.0), AchievedGoals(share=0.0)
+    chained = ChainedSetters(first, second)
+    memory = _after(chained, [_step([0.75, 0.75], ends=True)])
+    assert [int(part.count) for part in memory] == [1, 1]
+    np.testing.assert_allclose(_starts(chained, memory), 0.75)
+    swapped = ChainedSetters(first, OwnGoals())
+    np.testing.assert_allclose(_starts(swapped, _after(swapped, [_step([0.75, 0.75], ends=True)])), 0.75)
+
+
+def test_a_setter_is_described_by_name_and_settings() -> None:
+    assert make_goal_setter("curriculum") == CurriculumGoals()
+    assert make_goal_setter(None) is None
+    assert make_goal_setter({"name": "achieved", "share": 0.2}) == AchievedGoals(share=0.2)
+    described = {"name": "several", "every": 10, "of": {"name": "chained", "first": "uniform", "second": "own"}}
+    assert make_goal_setter(described) == SeveralGoals(ChainedSetters(UniformGoals(), OwnGoals()), every=10)
+    mine = "evorl.envs.goal_setters:UniformGoals"
+    assert make_goal_setter(mine) == UniformGoals()
+    assert create_env("goal/bit_flip", goal_setter=mine).goal_setter == UniformGoals()

@@ -1,0 +1,158 @@
+"""Setters in vector environments: whose goals, rewards and ends count, and what is remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import RandomAgent
+from evorl.envs import AutoresetMode, create_env
+from evorl.envs.goal_setters import UniformGoals
+from evorl.envs.goal_setting import GoalSetter, GoalStep
+from evorl.envs.goal_task import GoalTask
+from evorl.envs.wrappers import VectorEnv
+from evorl.rollout import rollout
+from tests.conformance.env import VectorEnvContract, compiled_play
+
+NUM_ENVS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(GoalSetter):
+    """The goal is the number of the episode, and from the third step of it on that and a half; every step pays 7.
+
+    An episode ends after ``length`` steps.
+    """
+
+    length: int = 5
+
+    def init(self, task: GoalTask) -> jax.Array:
+        return jnp.zeros((), jnp.int32)
+
+    def start(self, memory: jax.Array, task: GoalTask, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.full(2, memory, jnp.float32), memory + 1
+
+    def after(self, memory: Any, task: GoalTask, step: GoalStep, key: jax.Array) -> tuple[GoalStep, Any]:
+        goal = jnp.where(step.steps == 3, step.next_goal + 0.5, step.next_goal)
+        changed = step.replace(next_goal=goal, reward=jnp.float32(7.0), truncation=step.steps == self.length)
+        return changed, memory
+
+
+def _maze(
+    setter: Any, mode: AutoresetMode = AutoresetMode.NORMAL, parallel: int = NUM_ENVS, limit: int = 20
+) -> VectorEnv:
+    return create_env(
+        "goal/point_maze", parallel=parallel, autoreset_mode=mode, goal_setter=setter, max_episode_steps=limit
+    )
+
+
+class TestContract(VectorEnvContract):
+    """With a setter an environment promises what all others do, but that starts follow from their keys alone."""
+
+    can_terminate = False
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        return _maze(UniformGoals(), autoreset_mode, parallel)
+
+    test_every_episode_starts_from_a_fresh_reset = None
+    test_fast_reuses_the_first_start = None
+    test_envpool_has_reset_steps = None
+    test_partial_reset = None
+
+
+def _played(env: VectorEnv, num_steps: int) -> tuple[Any, dict]:
+    start = env.reset(jax.random.key(0))
+    end, records = compiled_play(env, start, num_steps)
+    return (start, end), jax.tree.map(np.asarray, records)
+
+
+def test_goals_rewards_and_ends_are_the_setters() -> None:
+    (start, _), records = _played(_maze(Counting()), 12)
+    np.testing.assert_array_equal(start.obs.desired_goal, 0.0)
+    asked = records["obs"].desired_goal[:, 0, 0]  # after each of the steps 1 to 12
+    np.testing.assert_array_equal(asked, [0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2, 2])
+    pursued = records["next_obs"].desired_goal[:, 0, 0]  # the successor is seen under the goal of its step
+    np.testing.assert_array_equal(pursued, [0, 0, 0, 0.5, 0.5, 1, 1, 1, 1.5, 1.5, 2, 2])
+    np.testing.assert_array_equal(records["reward"], 7.0)
+    np.testing.assert_array_equal(np.flatnonzero(records["done"][:, 0]), [4, 9])
+    np.testing.assert_array_equal(records["truncation"], records["done"])
+
+
+def test_a_frozen_environment_keeps_its_goal_and_its_memory() -> None:
+    (_, end), records = _played(_maze(Counting(), AutoresetMode.DISABLED), 12)
+    np.testing.assert_array_equal(records["obs"].desired_goal[4:, :, 0], 0.5)
+    np.testing.assert_array_equal(records["reward"][:, 0], [7.0] * 5 + [0.0] * 7)
+    np.testing.assert_array_equal(end._internal.goals.memory, 1)
+
+
+def test_rows_that_start_anew_get_new_goals_and_remember() -> None:
+    env = _maze(Counting())
+    (_, state), _ = _played(env, 6)
+    after = env.partial_reset(state, jnp.array([True, False, True]), jax.random.key(4))
+    np.testing.assert_array_equal(after.obs.desired_goal[:, 0], [2.0, 1.0, 2.0])
+    np.testing.assert_array_equal(after._internal.goals.memory, [3, 2, 3])
+    np.testing.assert_array_equal(after.info.steps, [0, 1, 0])
+
+
+def test_the_next_step_pursues_the_goal_that_was_set() -> None:
+    env = _maze(Counting())
+    state = env.reset(jax.random.key(0))
+    stepped = env.step(state, jnp.zeros((NUM_ENVS, 2)))
+    np.testing.assert_array_equal(stepped.info.next_obs.desired_goal, 0.0)
+    distance = jnp.linalg.norm(stepped.obs.achieved_goal, axis=-1)
+    np.testing.assert_array_equal(stepped.info.is_success, distance <= 0.35)
+
+
+def test_blocks_of_environments_are_set_the_same_goals() -> None:
+    env = _maze("curriculum", parallel=4)
+    agent = RandomAgent()
+    agent_state = agent.init(env.obs_space, env.action_space, jax.random.key(0))
+    state = env.reset(jax.random.key(1))
+    run = jax.jit(
+        lambda chunk: (
+            rollout(env.step, agent.compute_actions, state, agent_state, jax.random.key(2), 50, env_chunk=chunk)[0].obs
+        ),
+        static_argnums=0,
+    )
+    # As near as programs round, which is far from another goal.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), run(None), run(2))
+
+
+@pytest.mark.parametrize("setter", ["uniform", "achieved", "curriculum", "several"])
+def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
+    """A state is all there is: half of a play after half of it is the whole."""
+    env = _maze(setter)
+    (_, whole), _ = _played(env, 60)
+    (_, half), _ = _played(env, 30)
+
+    def go_on(state: Any, t: jax.Array) -> tuple[Any, None]:
+        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), i), t))(
+            state._internal.env_id
+        )
+        return env.step(state, jax.vmap(env.action_space.sample)(keys)), None
+
+    resumed = jax.jit(lambda s: jax.lax.scan(go_on, s, jnp.arange(30, 60))[0])(half)
+    np.testing.assert_array_equal(resumed.obs.desired_goal, whole.obs.desired_goal)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "gymnax/CartPole-v1", "goal_setter": "uniform"}, "env.goal_setter needs an environment with goals"),
+        ({"name": "goal/bit_flip", "goal_setter": "unform"}, "Did you mean 'uniform'"),
+        ({"name": "goal/bit_flip", "goal_setter": {"name": "achieved", "shar": 1}}, "Did you mean 'share'"),
+        ({"name": "goal/bit_flip", "goal_setter": "builtins:dict"}, "must be a class that inherits"),
+        ({"name": "goal/bit_flip", "goal_setter": "uniform", "flatten_obs": True}, "env.flatten_obs makes one vector"),
+        ({"name": "goal/bit_flip", "goal_setter": "uniform", "autoreset_mode": "envpool"}, "another autoreset_mode"),
+        ({"name": "gymnasium/CartPole-v1", "goal_setter": "uniform"}, "for JAX environments"),
+    ],
+)
+def test_what_cannot_be_is_told(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        create_env(options)
