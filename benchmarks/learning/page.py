@@ -90,12 +90,18 @@ def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
 def show_value(point: Point) -> str:
     """The return (or score) of an evaluation with how far it may be off, as far as its seeds tell."""
     if "by_seed" not in point:
-        return f"{point['mean']:,.1f}" + ("" if point["spread"] is None else f" ± {point['spread']:,.1f}")
-    summary = summarize(point["by_seed"])
-    text = f"{'IQM ' * summary.is_iqm}{summary.value:,.1f}"
+        digits = _digits([point["mean"]])
+        return f"{point['mean']:,.{digits}f}" + ("" if point["spread"] is None else f" ± {point['spread']:,.{digits}f}")
+    summary, digits = summarize(point["by_seed"]), _digits(point["by_seed"])
+    text = f"{'IQM ' * summary.is_iqm}{summary.value:,.{digits}f}"
     if summary.low is None:
-        return f"{text} ({min(point['by_seed']):,.1f} .. {max(point['by_seed']):,.1f})"
-    return f"{text} [{summary.low:,.1f}, {summary.high:,.1f}]"
+        return f"{text} ({min(point['by_seed']):,.{digits}f} .. {max(point['by_seed']):,.{digits}f})"
+    return f"{text} [{summary.low:,.{digits}f}, {summary.high:,.{digits}f}]"
+
+
+def _digits(values: Sequence[float]) -> int:
+    """Digits behind the point: one of a return, three of a share."""
+    return 3 if max(map(abs, values)) <= 1.0 else 1
 
 
 def _tables(tasks: Iterable[LearningTask], results: Mapping[str, Any], title: Any) -> tuple[str, str]:

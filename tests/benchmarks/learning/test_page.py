@@ -80,6 +80,7 @@ def test_a_page_with_one_kind_of_tasks_has_one_table(tasks, monkeypatch):
         ([1.0, 3.0], "2.0 (1.0 .. 3.0)"),
         ([2.0] * 5, "2.0 [2.0, 2.0]"),
         ([2.0] * 10, "IQM 2.0 [2.0, 2.0]"),
+        ([0.25, 0.5], "0.375 (0.250 .. 0.500)"),
     ],
 )
 def test_spread_follows_the_number_of_seeds(by_seed, shown):
