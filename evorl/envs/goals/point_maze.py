@@ -109,7 +109,7 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
     Args:
         maze: one of ``MAZES``, or a row of characters for each row of cells, with wall all around.
         start: where episodes start, ``"anywhere"`` or ``"S"``.
-        goal: where goals lie, ``"anywhere"`` or ``"F"``, the far end.
+        goal: where the goals of episodes lie, ``"anywhere"`` or ``"F"``, the far end.
 
     Raises:
         ValueError: there is no such maze, or it is open to the outside; or the start or the goal is another, or the
@@ -119,8 +119,8 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
         raise ValueError(no_such("maze", maze, MAZES))
     drawn = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
     starts = MazePlaces(drawn, _only("start", start, "S", drawn))
-    goals = MazePlaces(drawn, _only("goal", goal, "F", drawn))
-    return GoalWrapper(PointInMaze(starts), goals, _place, _missed, _is_near)
+    own_goals = MazePlaces(drawn, _only("goal", goal, "F", drawn))
+    return GoalWrapper(PointInMaze(starts), MazePlaces(drawn), _place, _missed, _is_near, own_goals=own_goals)
 
 
 def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:

@@ -19,7 +19,7 @@ from evorl.types import Action, Key, PyTreeDict
 class GoalWrapper(Wrapper):
     """Makes an environment one with goals, or keeps the goals of one that has them.
 
-    An episode's goal is drawn from ``goal_space`` at its start, from a key of its own; one that the environment
+    An episode's goal is drawn at its start, from a key of its own; one that the environment
     observes already is taken as it is. It stands in the state as ``_internal.desired_goal``, where a setter may replace
     it. The reward is that of the goal, ``info.is_success`` says whether it is reached, whether or not that ends the
     episode. Put inside an ``EpisodeWrapper``.
@@ -32,6 +32,8 @@ class GoalWrapper(Wrapper):
         reward_fn: see ``GoalTask``.
         success_fn: see ``GoalTask``.
         terminate_on_success: whether an episode ends when its goal is reached.
+        own_goals: from which the environment's own goals are drawn, all of ``goal_space`` by default; setters, and
+            hindsight, may ask for others.
 
     Raises:
         ValueError: goals are no vectors, cannot be drawn, or the achieved goal has another shape; or the environment is
@@ -46,6 +48,7 @@ class GoalWrapper(Wrapper):
         reward_fn: RewardFn,
         success_fn: SuccessFn,
         terminate_on_success: bool = False,
+        own_goals: Box | None = None,
     ) -> None:
         super().__init__(env)
         if has_layer(env, GoalWrapper):
@@ -61,6 +64,7 @@ class GoalWrapper(Wrapper):
                 "finds it in the state."
             )
         self.achieved_goal_fn = achieved_goal_fn
+        self.own_goals = goal_space if own_goals is None else own_goals
         self.task = GoalTask(goal_space, reward_fn, success_fn, terminate_on_success)
         self._check_achieved()
         inner = env.obs_space
@@ -85,7 +89,7 @@ class GoalWrapper(Wrapper):
             state = self.env.reset(key)
             return self._observed(state, state.obs.desired_goal, jnp.zeros((), jnp.bool_))
         env_key, goal_key = jax.random.split(as_typed_key(key))
-        return self._observed(self.env.reset(env_key), self.task.goal_space.sample(goal_key), jnp.zeros((), jnp.bool_))
+        return self._observed(self.env.reset(env_key), self.own_goals.sample(goal_key), jnp.zeros((), jnp.bool_))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
