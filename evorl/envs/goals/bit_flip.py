@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
+from evorl.envs.goals.sparse import MinusOneUntil, all_of_it, observed
 from evorl.envs.space import Box, Discrete
 from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.ops.random import as_typed_key
-from evorl.types import Action, Key, PyTreeDict
+from evorl.types import Action, Key
 
 
 class Bits(Env):
@@ -38,12 +39,12 @@ class Bits(Env):
 
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
-        return _state(self._obs_space.sample(as_typed_key(key)))
+        return observed(self._obs_space.sample(as_typed_key(key)))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         is_flipped = jnp.arange(self.num_bits) == action
-        return _state(jnp.where(is_flipped, 1 - env_state.env_state, env_state.env_state))
+        return observed(jnp.where(is_flipped, 1 - env_state.env_state, env_state.env_state))
 
 
 def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
@@ -53,22 +54,8 @@ def make_bit_flip(num_bits: int = 15) -> GoalWrapper:
         num_bits: number of bits, and of steps in an episode.
     """
     bits = Bits(num_bits)
-    return GoalWrapper(bits, bits.obs_space, _all_bits, _missed, _is_equal, terminate_on_success=True)
-
-
-def _all_bits(env_state: EnvState) -> jax.Array:
-    return env_state.obs
+    return GoalWrapper(bits, bits.obs_space, all_of_it, MinusOneUntil(_is_equal), _is_equal, terminate_on_success=True)
 
 
 def _is_equal(achieved: jax.Array, desired: jax.Array) -> jax.Array:
     return jnp.all(achieved == desired)
-
-
-def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
-    return _is_equal(achieved, desired) - 1.0
-
-
-def _state(bits: jax.Array) -> EnvState:
-    never = jnp.zeros((), jnp.bool_)
-    info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
-    return EnvState(env_state=bits, obs=bits, reward=jnp.zeros(()), done=never, info=info)

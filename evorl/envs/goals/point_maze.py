@@ -15,10 +15,11 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.envs.env import Env, EnvState
+from evorl.envs.goals.sparse import MinusOneUntil, Within, all_of_it, observed
 from evorl.envs.space import Box
 from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.ops.random import as_typed_key
-from evorl.types import Action, Key, PyTreeDict
+from evorl.types import Action, Key
 
 MAZES = {
     "open": ("######", "#S   #", "#    #", "#    #", "#   F#", "######"),
@@ -29,6 +30,7 @@ MAZES = {
 STEP = 0.25  # the greatest way of one step, in each direction, in sides of a cell
 REACH = 0.35  # how near the goal is reached
 _MARGIN = 0.05  # between the point and a wall
+_IS_NEAR = Within(REACH)
 
 
 class MazePlaces(Box):
@@ -85,7 +87,7 @@ class PointInMaze(Env):
 
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
-        return _state(self.places.sample(key))
+        return observed(self.places.sample(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``: first to the side, then up or down, each as far as there is no wall."""
@@ -93,7 +95,7 @@ class PointInMaze(Env):
         move = STEP * jnp.clip(action, -1.0, 1.0)
         x = self._moved(place[0], move[0], lambda x: (place[1], x))
         y = self._moved(place[1], move[1], lambda y: (y, x))
-        return _state(jnp.stack([x, y]) - self.places.middle)
+        return observed(jnp.stack([x, y]) - self.places.middle)
 
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
         """Along one axis from ``start``; ``cell_of`` gives row and column of where that comes to."""
@@ -120,7 +122,9 @@ def make_point_maze(maze: str | Sequence[str] = "u", start: str = "anywhere", go
     drawn = _checked_maze(MAZES[maze] if isinstance(maze, str) else maze)
     starts = MazePlaces(drawn, _only("start", start, "S", drawn))
     own_goals = MazePlaces(drawn, _only("goal", goal, "F", drawn))
-    return GoalWrapper(PointInMaze(starts), MazePlaces(drawn), _place, _missed, _is_near, own_goals=own_goals)
+    return GoalWrapper(
+        PointInMaze(starts), MazePlaces(drawn), all_of_it, MinusOneUntil(_IS_NEAR), _IS_NEAR, own_goals=own_goals
+    )
 
 
 def _only(name: str, where: str, mark: str, maze: Sequence[str]) -> str | None:
@@ -142,21 +146,3 @@ def _checked_maze(maze: Sequence[str]) -> tuple[str, ...]:
     if set(border) != {"#"} or all(set(row) == {"#"} for row in rows):
         raise ValueError(f"a maze has wall ('#') all around and some cell that is free; got {list(rows)}.")
     return rows
-
-
-def _place(env_state: EnvState) -> jax.Array:
-    return env_state.obs
-
-
-def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
-    return jnp.linalg.norm(achieved - desired) <= REACH
-
-
-def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
-    return _is_near(achieved, desired) - 1.0
-
-
-def _state(place: jax.Array) -> EnvState:
-    never = jnp.zeros((), jnp.bool_)
-    info = PyTreeDict(termination=never, truncation=never, metrics=PyTreeDict())
-    return EnvState(env_state=place, obs=place, reward=jnp.zeros(()), done=never, info=info)

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from evorl.envs.brax import make_brax_adapter
 from evorl.envs.env import EnvState
+from evorl.envs.goals.sparse import MinusOneUntil, Within
 from evorl.envs.space import Box
 from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.envs.wrappers.observation import ObsSelectWrapper
 from evorl.ops.random import as_typed_key
-from evorl.types import Action
 
 RADIUS = 0.2  # around the shoulder, in which goals lie, in metres, as brax's targets
 REACH = 0.02  # how near the goal is reached
@@ -42,19 +42,12 @@ def make_reacher(backend: str | None = None) -> GoalWrapper:
     Args:
         backend: of brax, see ``create_wrapped_brax_env``.
     """
+    is_near = Within(REACH)
     arm = ObsSelectWrapper(make_brax_adapter("reacher", backend), _OF_THE_ARM)
-    return GoalWrapper(arm, Disc(RADIUS), _fingertip, _missed, _is_near)
+    return GoalWrapper(arm, Disc(RADIUS), _fingertip, MinusOneUntil(is_near), is_near)
 
 
 def _fingertip(env_state: EnvState) -> jax.Array:
     cosines, sines = env_state.obs[:2], env_state.obs[2:4]
     both = jnp.stack([cosines[0] * cosines[1] - sines[0] * sines[1], sines[0] * cosines[1] + cosines[0] * sines[1]])
     return LINKS[0] * jnp.stack([cosines[0], sines[0]]) + LINKS[1] * both
-
-
-def _is_near(achieved: jax.Array, desired: jax.Array) -> jax.Array:
-    return jnp.linalg.norm(achieved - desired) <= REACH
-
-
-def _missed(achieved: jax.Array, desired: jax.Array, action: Action, observation: jax.Array) -> jax.Array:
-    return _is_near(achieved, desired) - 1.0
