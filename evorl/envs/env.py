@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.task import GoalTask
 from evorl.envs.space import Space
 from evorl.ops.trees import tree_where
 from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field

@@ -35,7 +35,7 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
     setter = chosen.goal_setter
     if setter is not None:  # loaded where it is asked for
-        setter = load("evorl.envs.goal_setters:make_goal_setter")(setter)
+        setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
     return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
-from evorl.envs.goal_setting import GoalSetter, GoalsOfRows, required_goal_task
+from evorl.envs.goals.setting import GoalSetter, GoalsOfRows, required_goal_task
 from evorl.ops.collectives import joined_under_vmap, local_indices
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.goal_task import GoalTask, with_desired_goal
+from evorl.envs.goals.task import GoalTask, with_desired_goal
 from evorl.ops.random import as_typed_key
 from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan, episode_span
 from evorl.replay_buffers.n_step import discounted_sum, window_from

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 
 from evorl.envs.env import Env
-from evorl.envs.goal_setting import required_goal_task
+from evorl.envs.goals.setting import required_goal_task
 from evorl.replay_buffers.hindsight import Strategy, take_hindsight
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, pytree_field

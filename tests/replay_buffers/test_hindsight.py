@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import Box
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.task import GoalTask
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import take_hindsight
 from evorl.sample_batch import SampleBatch

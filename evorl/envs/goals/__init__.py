@@ -1,1 +1,1 @@
-"""Goal environments of our own: small, documented, and compiled."""
+"""Goals: what reaching one is worth, who chooses them, and small environments of our own with goals."""

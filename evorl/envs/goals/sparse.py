@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.envs.env import EnvState
-from evorl.envs.goal_task import SuccessFn
+from evorl.envs.goals.task import SuccessFn
 from evorl.types import Action, Observation, PyTreeDict
 
 

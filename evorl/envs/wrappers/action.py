@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.task import GoalTask
 from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goal_task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
+from evorl.envs.goals.task import GoalTask, RewardFn, SuccessFn, is_goal_space, with_desired_goal
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.ops.random import as_typed_key

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.task import GoalTask
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 

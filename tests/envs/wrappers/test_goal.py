@@ -12,10 +12,10 @@ import pytest
 
 from evorl.envs import Box, create_env
 from evorl.envs.env import EnvState
-from evorl.envs.goal_setting import required_goal_task
-from evorl.envs.goal_task import is_goal_space
 from evorl.envs.goals.bit_flip import make_bit_flip
 from evorl.envs.goals.point_maze import make_point_maze
+from evorl.envs.goals.setting import required_goal_task
+from evorl.envs.goals.task import is_goal_space
 from evorl.envs.gymnax import create_wrapped_gymnax_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import load_named, no_such
-from evorl.envs.goal_setting import GoalSetter, GoalStep
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.setting import GoalSetter, GoalStep
+from evorl.envs.goals.task import GoalTask
 from evorl.types import Key, Observation, PyTreeData
 
 
@@ -239,7 +239,7 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
     if cls is None:
         raise ValueError(no_such("env.goal_setter", name, SETTERS))
     if not (isinstance(cls, type) and issubclass(cls, GoalSetter)):
-        raise ValueError(f"env.goal_setter={name} must be a class that inherits evorl.envs.goal_setters.GoalSetter.")
+        raise ValueError(f"env.goal_setter={name} must be a class that inherits evorl.envs.goals.setters.GoalSetter.")
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for key, value in chosen.items():
         if key not in fields:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.envs.env import Env, EnvAround, EnvState
-from evorl.envs.goal_task import GoalTask, is_goal_space, with_desired_goal
+from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 

@@ -12,9 +12,9 @@ import pytest
 
 from evorl.agent import RandomAgent
 from evorl.envs import AutoresetMode, create_env
-from evorl.envs.goal_setters import UniformGoals
-from evorl.envs.goal_setting import GoalSetter, GoalStep
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.setters import UniformGoals
+from evorl.envs.goals.setting import GoalSetter, GoalStep
+from evorl.envs.goals.task import GoalTask
 from evorl.envs.wrappers import VectorEnv
 from evorl.rollout import rollout
 from tests.conformance.env import VectorEnvContract, compiled_play

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import Box, create_env
-from evorl.envs.goal_setters import (
+from evorl.envs.goals.setters import (
     AchievedGoals,
     ChainedSetters,
     CurriculumGoals,
@@ -19,8 +19,8 @@ from evorl.envs.goal_setters import (
     UniformGoals,
     make_goal_setter,
 )
-from evorl.envs.goal_setting import GoalSetter, GoalStep
-from evorl.envs.goal_task import GoalTask
+from evorl.envs.goals.setting import GoalSetter, GoalStep
+from evorl.envs.goals.task import GoalTask
 from evorl.types import PyTreeDict
 
 TASK = GoalTask(Box(-1.0, 1.0, (2,)), lambda *_: jnp.zeros(()), lambda a, d: jnp.all(a == d))
@@ -132,6 +132,6 @@ def test_a_setter_is_described_by_name_and_settings() -> None:
     assert make_goal_setter({"name": "achieved", "share": 0.2}) == AchievedGoals(share=0.2)
     described = {"name": "several", "every": 10, "of": {"name": "chained", "first": "uniform", "second": "own"}}
     assert make_goal_setter(described) == SeveralGoals(ChainedSetters(UniformGoals(), OwnGoals()), every=10)
-    mine = "evorl.envs.goal_setters:UniformGoals"
+    mine = "evorl.envs.goals.setters:UniformGoals"
     assert make_goal_setter(mine) == UniformGoals()
     assert create_env("goal/bit_flip", goal_setter=mine).goal_setter == UniformGoals()

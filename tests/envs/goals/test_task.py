@@ -8,7 +8,7 @@ import pytest
 
 from evorl.agent import joined_with_goal, select_observation
 from evorl.envs import Box, DictSpace, create_env
-from evorl.envs.goal_task import GoalTask, is_goal_space, with_desired_goal
+from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.types import PyTreeDict
 
 SPACE = Box(-1.0, 1.0, (2,))
