@@ -67,6 +67,11 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     """The arguments of ``cls`` that a config describes. See ``Workflow.build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+    if "replay" in config and "replay" not in config_keys(cls):
+        raise ValueError(
+            f"replay says what is drawn out of a replay buffer, and {cls.__name__} has none: leave it out, or take an "
+            "off-policy agent such as dqn, td3 or sac."
+        )
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
