@@ -17,8 +17,7 @@ from evorl.config.nodes import node_from_config, node_type, plain
 from evorl.config.values import checked_mapping, checked_value
 from evorl.distributions import ActionDistribution, distribution_for
 from evorl.envs.env import Env
-from evorl.envs.goals.task import GOAL_KEYS
-from evorl.envs.space import ActionSpaces, Space, in_words, kind_of, num_outputs
+from evorl.envs.space import GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
 from evorl.networks.torsos import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.goals.task import GoalTask
 from evorl.envs.space import Space
 from evorl.ops.trees import tree_where
 from evorl.types import Action, ByValue, Key, Observation, PyTreeData, PyTreeDict, pytree_field
@@ -101,8 +100,8 @@ class Env(ByValue, abc.ABC):
         return None
 
     @property
-    def goal_task(self) -> GoalTask | None:
-        """What it is worth to reach a goal; ``None`` where that is not known, or there are no goals."""
+    def goal_task(self) -> Any:
+        """What it is worth to reach a goal, an ``evorl.envs.goals.task.GoalTask``; ``None`` where nothing says so."""
         return None
 
     @property
@@ -143,7 +142,7 @@ class EnvAround(Env):
         return self.env.max_episode_steps
 
     @property
-    def goal_task(self) -> GoalTask | None:
+    def goal_task(self) -> Any:
         """See ``Env.goal_task``."""
         return self.env.goal_task
 

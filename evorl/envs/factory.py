@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
-    "goal": "evorl.envs.goals.library:create_wrapped_goal_env",
+    "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
 }
 # Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
 HOST_LIBRARIES = {

@@ -18,6 +18,8 @@ import numpy as np
 
 from evorl.types import ByValue, PyTreeDict
 
+GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
+
 
 class Space(ByValue, abc.ABC):
     """The set of values an observation or an action may take."""

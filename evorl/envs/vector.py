@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from evorl.config.names import load
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
-from evorl.envs.goals.setting import GoalSetter, GoalsOfRows, required_goal_task
 from evorl.ops.collectives import joined_under_vmap, local_indices
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
@@ -34,7 +34,7 @@ class VectorEnv(EnvAround):
     Args:
         env: a single environment.
         num_envs: B. On a device mesh, over all devices.
-        goal_setter: who chooses the goals of an environment with goals; ``None`` leaves them as they are.
+        goal_setter: who chooses the goals of an environment with goals, a ``GoalSetter``; ``None`` for the environment.
 
     Raises:
         TypeError: ``env`` is a vector env already, or never leaves its first episode where others are to follow.
@@ -45,7 +45,7 @@ class VectorEnv(EnvAround):
     # Whether its environments are simulators on the host, whose states mean something in one process and to one device.
     steps_on_host: ClassVar[bool] = False
 
-    def __init__(self, env: Env, num_envs: int, goal_setter: GoalSetter | None = None) -> None:
+    def __init__(self, env: Env, num_envs: int, goal_setter: Any = None) -> None:
         if not isinstance(env, Env) or isinstance(env, VectorEnv):
             raise TypeError(f"{type(self).__name__} takes a single evorl Env, got {type(env).__name__}.")
         if getattr(env, "is_outermost", False) and self.autoreset_mode is not AutoresetMode.DISABLED:
@@ -58,9 +58,9 @@ class VectorEnv(EnvAround):
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
             raise ValueError("env.goal_setter does not know steps that only reset: take another autoreset_mode.")
         self.goal_setter = goal_setter
-        self._goals = (
-            None if goal_setter is None else GoalsOfRows(goal_setter, required_goal_task(env, "env.goal_setter"))
-        )
+        self._goals: Any = None
+        if goal_setter is not None:
+            self._goals = load("evorl.envs.goals.setting:goals_of_rows")(goal_setter, env)
         self._action_shapes = [spec.shape for spec in jax.tree.leaves(env.action_space.spec)]
 
     def _identity(self) -> Any:
@@ -91,7 +91,6 @@ class VectorEnv(EnvAround):
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
         """The state after a step, of which the setter of goals says what it counts and what is next asked for."""
-        assert self._goals is not None, "asked for where there is one"
         starts_anew = self.autoreset_mode is not AutoresetMode.DISABLED
         is_running = jnp.ones_like(env_state.done) if starts_anew else ~env_state.done
         stepped, step, remembered = self._goals.steer(env_state, action, stepped, is_running)

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState, random_actions
 from evorl.config.values import require_positive
+from evorl.envs.goals.setting import required_goal_task
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
+from evorl.replay_buffers.hindsight import take_hindsight
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState
@@ -251,6 +253,13 @@ class OffPolicyWorkflow(Workflow):
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
+    def _take_under_goals(self, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key) -> SampleBatch:
+        """What is learned from, of the steps ``[M]``, under the goals of hindsight."""
+        size = (self.num_stored_envs, self.n_step, self.discount)
+        task = required_goal_task(self.env, "replay.hindsight")
+        strategy = self.replay.hindsight or "none"
+        return take_hindsight(replay_state, rows, envs, key, *size, task, strategy, self.replay.ratio)
+
     def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
@@ -259,13 +268,11 @@ class OffPolicyWorkflow(Workflow):
         """
         buffer, replay_state = self.replay_buffer, state.replay_state
         shape = (self.most_updates, self.batch_size)
-        key, goal_key = (key, key) if self.replay.hindsight is None else jax.random.split(key)
+        has_goals = self.replay.hindsight is not None
+        key, goal_key = jax.random.split(key) if has_goals else (key, key)
         rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
-        if self.replay.hindsight is None:
-            batches = self.take(replay_state, rows, envs)
-        else:
-            size = (self.num_stored_envs, self.n_step, self.discount)
-            batches = self.replay.take(replay_state, rows, envs, goal_key, *size, self.env)
+        step = (replay_state, rows, envs)
+        batches = self._take_under_goals(*step, goal_key) if has_goals else self.take(*step)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
             exponent = value_at(self.importance_exponent, progress)

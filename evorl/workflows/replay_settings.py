@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-import jax
+from typing import ClassVar
 
 from evorl.envs.env import Env
 from evorl.envs.goals.setting import required_goal_task
-from evorl.replay_buffers.hindsight import Strategy, take_hindsight
-from evorl.sample_batch import SampleBatch
-from evorl.types import Key, PyTreeNode, pytree_field
+from evorl.replay_buffers.hindsight import Strategy
+from evorl.types import PyTreeNode, pytree_field
 
 
 class ReplaySettings(PyTreeNode):
@@ -44,19 +41,3 @@ class ReplaySettings(PyTreeNode):
                 "prioritized=true remembers errors of transitions under their own goals, and replay.hindsight learns "
                 "from them under others: leave one of the two out."
             )
-
-    def take(
-        self,
-        state: Any,
-        rows: jax.Array,
-        envs: jax.Array,
-        key: Key,
-        num_envs: int,
-        num_steps: int,
-        discount: jax.Array | float,
-        env: Env,
-    ) -> SampleBatch:
-        """The transitions at ``(rows, envs)`` ``[N]`` under the goals of hindsight, see ``take_hindsight``."""
-        assert self.hindsight is not None, "asked for where there is hindsight"
-        task = required_goal_task(env, "replay.hindsight")
-        return take_hindsight(state, rows, envs, key, num_envs, num_steps, discount, task, self.hindsight, self.ratio)

@@ -75,7 +75,7 @@ class AchievedGoals(GoalSetter):
 
     Attributes:
         share: of episodes that get such a goal, once there is one.
-        capacity: how many are remembered, the latest.
+        capacity: of the goal buffer; the oldest goal makes room.
     """
 
     share: float = 0.5
@@ -102,16 +102,16 @@ class AchievedGoals(GoalSetter):
 class CurriculumGoals(GoalSetter):
     """Goals of intermediate difficulty: reached by about every other episode (Florensa et al. 2018, section 4).
 
-    Of some goals drawn at random, half from the goal space and half beside remembered ones, the one is taken that is
-    most likely of intermediate difficulty. Its rate of success is that of the remembered goals around it, 0 without any
-    around it. Remembered are the goals that episodes were to reach, with their success, and those at which they ended,
-    as reached.
+    Of candidates drawn at random, half from the goal space and half beside stored goals, the one of the most
+    intermediate success rate is taken. A candidate's rate is estimated by a Gaussian kernel over the goals in the goal
+    buffer, 0 far from all of them. Stored are the desired goals of past episodes with their success, and the goals that
+    were achieved at their ends, as reached.
 
     Attributes:
         own_share: of episodes that keep the environment's own goal.
         num_candidates: goals that are drawn for each episode.
-        width: how far a remembered goal tells of others, in sides of the goal space.
-        capacity: how many are remembered, the latest.
+        width: of the kernel, in sides of the goal space.
+        capacity: of the goal buffer; the oldest goal makes room.
     """
 
     own_share: float = 0.2
@@ -145,7 +145,7 @@ class CurriculumGoals(GoalSetter):
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """``[C]``, by a Gaussian kernel around each candidate; half a remembered failure stands everywhere."""
+        """``[C]``, by a Gaussian kernel around each candidate; half a failed attempt counts everywhere."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)

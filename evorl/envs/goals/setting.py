@@ -138,6 +138,11 @@ class GoalsOfRows:
         return self.start(_asking(state, goals, remembered), starts)
 
 
+def goals_of_rows(setter: GoalSetter, env: Env) -> GoalsOfRows:
+    """A setter at work in copies of ``env``. Raises ``ValueError`` where there are no goals to set."""
+    return GoalsOfRows(setter, required_goal_task(env, "env.goal_setter"))
+
+
 def _asking(state: EnvState, goals: jax.Array, remembered: PyTreeDict) -> EnvState:
     """The state in which the goals ``[B, G]`` are asked for. What was the successor under the last ones stays."""
     inner = state._internal.inner.replace(desired_goal=goals)

@@ -13,10 +13,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from evorl.envs.space import Box, DictSpace, Space
+from evorl.envs.space import GOAL_KEYS, Box, DictSpace, Space
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
-
-GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})
 
 RewardFn = Callable[[jax.Array, jax.Array, Action, Observation], jax.Array]
 SuccessFn = Callable[[jax.Array, jax.Array], jax.Array]

@@ -10,7 +10,6 @@ from evorl.envs.vector import (
 )
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
-from evorl.envs.wrappers.goal import GoalWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
 from evorl.envs.wrappers.wrapper import Wrapper
@@ -23,7 +22,6 @@ __all__ = [
     "EpisodeWrapper",
     "FastVmapAutoResetWrapper",
     "FrameStackWrapper",
-    "GoalWrapper",
     "ObsFlattenWrapper",
     "ObsSelectWrapper",
     "OneEpisodeWrapper",

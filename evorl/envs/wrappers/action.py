@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goals.task import GoalTask
 from evorl.envs.space import Box
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where
@@ -37,7 +38,7 @@ class ActionSquashWrapper(Wrapper):
         return self._space
 
     @property
-    def goal_task(self) -> GoalTask | None:
+    def goal_task(self) -> Any:
         """See ``Env.goal_task``: its rewards are of squashed actions."""
         task = self.env.goal_task
         return task and task.with_reward(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.goals.task import GoalTask
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
 
@@ -27,7 +27,7 @@ class RewardScaleWrapper(Wrapper):
         self.scale = float(scale)
 
     @property
-    def goal_task(self) -> GoalTask | None:
+    def goal_task(self) -> Any:
         """See ``Env.goal_task``: with rewards times ``scale``."""
         task = self.env.goal_task
         return task and task.with_reward(lambda *step: self.scale * task.reward_fn(*step))
@@ -52,7 +52,7 @@ class RewardClipWrapper(Wrapper):
         self.limit = float(limit)
 
     @property
-    def goal_task(self) -> GoalTask | None:
+    def goal_task(self) -> Any:
         """See ``Env.goal_task``: with clipped rewards."""
         task = self.env.goal_task
         return task and task.with_reward(lambda *step: jnp.clip(task.reward_fn(*step), -self.limit, self.limit))

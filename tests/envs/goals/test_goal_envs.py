@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evorl.envs import create_env
-from evorl.envs.goals.library import ENV_NAMES
+from evorl.envs.goals.goal_envs import ENV_NAMES
 
 
 @pytest.mark.parametrize("name", ENV_NAMES)
