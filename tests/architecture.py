@@ -37,8 +37,9 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
     "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
     "mujoco_playground": ("evorl/envs/playground",),
+    "minari": ("evorl/runs/minari_data",),
     "ray": ("evorl/actors/ray_pool",),
-    "ale_py": ("evorl/envs/gymnasium",),
+    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
     "wandb": ("evorl/recorders/",),
     "tensorboardX": ("evorl/recorders/",),
@@ -50,7 +51,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {"wandb", "evosax", "gymnasium", "envpool", "pettingzoo", "ale_py", "ray", "mujoco"}
+OPTIONAL_LIBRARIES = {*"wandb evosax gymnasium gymnasium_robotics envpool pettingzoo ale_py ray mujoco minari".split()}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

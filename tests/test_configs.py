@@ -95,10 +95,11 @@ def _acts_in(agent: str) -> ActionSpaces:
 def test_a_class_and_what_its_file_says_are_the_composed_agent(agent: str) -> None:
     """``build_from_config({"env": ...})`` and ``agent=<name>`` build equal workflows, up to what the file says."""
     env = "acrobot" if _acts_in(agent) is ActionSpaces.DISCRETE else "mountain_car_continuous"  # without experiments
-    composed = _composed(f"agent={agent}", f"env={env}")
+    composed = _composed(f"agent={agent}", f"env={env}", *_online(agent))
     said = _said(f"agent/{agent}")
     cls = workflow_class(said.pop("workflow"))
-    from_class = cls.build_from_config({"env": OmegaConf.to_container(composed.env), "devices": 1, **said})
+    online = {"offline": False} if _online(agent) else {}
+    from_class = cls.build_from_config({"env": OmegaConf.to_container(composed.env), "devices": 1, **said, **online})
     from_file = build_workflow(composed)
     assert jax.tree.structure(from_class) == jax.tree.structure(from_file)
     for (path, leaf), other in zip(named_leaves(from_class).items(), jax.tree.leaves(from_file), strict=True):
@@ -189,6 +190,12 @@ def test_a_copied_file_is_noticed() -> None:
     ]
 
 
+def _online(agent: str) -> list[str]:
+    """What makes an agent that learns from recorded transitions one of its environment."""
+    usual = complete_config(workflow_class(_said(f"agent/{agent}")["workflow"]), {})
+    return ["offline=false"] if usual.get("offline") else []
+
+
 def _abstract_step(config: DictConfig) -> Any:
     workflow = build_workflow(config)
     metrics, state = jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
@@ -204,7 +211,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
         with pytest.raises(ValueError, match=r"acts in (Discrete|flat).*In it act: "):
             build_workflow(_composed(f"agent={agent}", f"env={env}"))
         return
-    _, state = _abstract_step(_composed(f"agent={agent}", f"env={env}"))
+    _, state = _abstract_step(_composed(f"agent={agent}", f"env={env}", *_online(agent)))
     assert "agent_state" in state.get("members", state)
 
 

@@ -84,7 +84,8 @@ class TD3Agent(CriticEnsembleAgent):
         """The grid of categorical values, ``[M]``."""
         return jnp.linspace(self.support_low, self.support_high, self.critic_network.num_atoms)
 
-    def _policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
+    def policy_actions(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
+        """What the policy does in observations ``[N, ...]``, ``[N, A]``."""
         return jnp.tanh(self.policy_outputs(agent_state, policy_params, obs))
 
     def _expected(self, outputs: jax.Array) -> jax.Array:
@@ -92,14 +93,14 @@ class TD3Agent(CriticEnsembleAgent):
 
     def values(self, agent_state: AgentState, params: Params, obs: Observation) -> jax.Array:
         """Expected returns of the policy's actions by each critic, ``[K, ...]``."""
-        actions = self._policy(agent_state, params.policy, obs)
+        actions = self.policy_actions(agent_state, params.policy, obs)
         return self._expected(self.critics(agent_state, params.critic, obs, actions))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The policy's actions with noise; a recurrent state is the noise's."""
-        actions = self._policy(agent_state, agent_state.params.policy, sample_batch.obs)
+        actions = self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs)
         actions, recurrent_state = self.noise.add(key, actions, (sample_batch.extras or {}).get("recurrent_state"))
         return actions, PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
 
@@ -107,7 +108,7 @@ class TD3Agent(CriticEnsembleAgent):
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The policy's actions."""
-        return self._policy(agent_state, agent_state.params.policy, sample_batch.obs), PyTreeDict(
+        return self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs), PyTreeDict(
             sample_batch.extras or {}
         )
 
@@ -119,7 +120,7 @@ class TD3Agent(CriticEnsembleAgent):
         A truncated step bootstraps.
         """
         params = agent_state.params
-        next_actions = self._policy(agent_state, params.target_policy, batch.next_obs)
+        next_actions = self.policy_actions(agent_state, params.target_policy, batch.next_obs)
         next_actions = add_gaussian_noise(keys, next_actions, self.target_noise, self.target_noise_bound)
         next_outputs = self.critics(agent_state, params.target_critic, batch.next_obs, next_actions)
         least = jnp.argmin(self._expected(next_outputs), axis=0)  # [N]
@@ -142,12 +143,15 @@ class TD3Agent(CriticEnsembleAgent):
         self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
     ) -> tuple[jax.Array, PyTreeDict]:
         """``-E[Q_1(s, pi(s))]``, the deterministic policy gradient's (Silver et al. 2014, eq. 9); draws nothing."""
-        actions = self._policy(agent_state, policy_params, batch.obs)
-        obs = preprocess(agent_state, batch.obs, self.value_obs_key)
-        first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)
-        outputs = apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions)
-        loss = -self._expected(outputs).mean()
+        actions = self.policy_actions(agent_state, policy_params, batch.obs)
+        loss = -self.first_values(agent_state, batch.obs, actions).mean()
         return loss, PyTreeDict(actor_loss=loss)
+
+    def first_values(self, agent_state: AgentState, obs: Observation, actions: jax.Array) -> jax.Array:
+        """What the first critic expects of ``actions`` ``[N, A]``, ``[N]``."""
+        obs = preprocess(agent_state, obs, self.value_obs_key)
+        first_critic = jax.tree.map(lambda x: x[:1], agent_state.params.critic)
+        return self._expected(apply_network(self.critic_network.clone(num_critics=1), first_critic, obs, actions))[0]
 
 
 class TD3Workflow(OffPolicyWorkflow):

@@ -1,5 +1,6 @@
-"""The command line: ``evorl-train`` and ``evorl-evaluate``, or the scripts of the same names."""
+"""The command line: ``evorl-train``, ``evorl-evaluate`` and ``evorl-save-replay``, or the scripts of the same names."""
 
 from evorl.cli.main import evaluate, train
+from evorl.cli.saving import save_replay
 
-__all__ = ["evaluate", "train"]
+__all__ = ["evaluate", "save_replay", "train"]

@@ -34,15 +34,16 @@ _STARTED = time.perf_counter()
 
 def train() -> None:
     """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
-    _run_hydra(train_from_config, "resume")
+    run_command(train_from_config, "resume")
 
 
 def evaluate() -> None:
     """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
-    _run_hydra(evaluate_from_config, "run")
+    run_command(evaluate_from_config, "run")
 
 
-def _run_hydra(task: Any, names_run: str) -> None:
+def run_command(task: Any, names_run: str) -> None:
+    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``."""
     # Exceptions come to us as they are raised, and we say them in words.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
@@ -317,7 +318,7 @@ def restore(
 
     from evorl.execution import programs
 
-    template = jax.eval_shape(workflow.init, jax.random.key(seed))
+    template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
     if entries is not None:
         template = _entries_of(template, entries)
     template = programs.laid_out(workflow, template)

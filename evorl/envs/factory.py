@@ -62,18 +62,31 @@ def create_env(
     if "factory" in settings:
         if "library" in settings or "name" in settings:
             raise ValueError("An environment is named by its library and name, or by a factory: leave one of them out.")
-        return load(USER_FACTORY)(settings.pop("factory"), **settings)
+        return _titled(load(USER_FACTORY)(settings["factory"], **_without(settings, "factory")), settings["factory"])
     library, name = _resolve(settings.pop("library", None), settings.pop("name", None))
+    return _titled(_create(library, name, settings), f"{library}/{name}")
+
+
+def _create(library: str, name: str, settings: dict[str, Any]) -> VectorEnv:
     if settings.get("host") == "compiled":
         if library not in COMPILED_LIBRARIES:
             raise ValueError(
                 f"host=compiled is for {', '.join(COMPILED_LIBRARIES)}, whose simulators compiled programs can call, "
                 f"not for {library}: take loop or callback."
             )
-        return load(COMPILED_LIBRARIES[library])(name, **{k: v for k, v in settings.items() if k != "host"})
+        return load(COMPILED_LIBRARIES[library])(name, **_without(settings, "host"))
     if library in HOST_LIBRARIES:
         return load(HOST_FACTORY)(load(HOST_LIBRARIES[library]), f"{library} {name}", name, **settings)
     return load(LIBRARIES[library])(name, **settings)
+
+
+def _titled(env: VectorEnv, title: str) -> VectorEnv:
+    env.title = title
+    return env
+
+
+def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != key}
 
 
 def adapter_function(name: str) -> Any:

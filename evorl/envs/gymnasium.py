@@ -13,6 +13,7 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.config.values import check_names
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
+from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
@@ -30,6 +31,7 @@ def make_gymnasium_simulators(
     wrappers: Sequence[str | Mapping[str, Any]] = (),
     obs_key: str | None = None,
     metrics: Sequence[str] = (),
+    goal_task: str | None = None,
     terminal_on_life_loss: bool = False,
     max_episode_steps: int | None = None,
     **kwargs: Any,
@@ -44,6 +46,8 @@ def make_gymnasium_simulators(
         wrappers: names of ``gymnasium.wrappers`` from the inside out, or mappings of a ``name`` and arguments.
         obs_key: of observations that are a dict only this entry.
         metrics: numbers of the environment's info that are reported.
+        goal_task: ``package.module:function`` that tells what its goals are worth, see ``goal_task_of``; ``None`` where
+            that is known.
         terminal_on_life_loss: of Atari games, see ``with_lives_as_episodes``.
         max_episode_steps: another time limit than the registered one.
         **kwargs: of the environment.
@@ -56,8 +60,8 @@ def make_gymnasium_simulators(
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     make = functools.partial(_make_one, name, tuple(wrappers), {**kwargs, **limit}, terminal_on_life_loss)
     if vectorization == "async":
-        return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics)
-    return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics)
+        return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
+    return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
 
 
 def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], terminal_on_life_loss: bool) -> Any:
@@ -67,6 +71,8 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
         import ale_py
 
         gymnasium.register_envs(ale_py)
+    if name.startswith(ROBOTICS):
+        register_robotics()
     try:
         env = gymnasium.make(name, **{"disable_env_checker": True, **kwargs})  # answers are checked by the bridge
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
@@ -95,7 +101,9 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
 class _GymnasiumEnv(HostVectorEnv):
     """What both ways have in common: spaces, and which part of an observation and of ``info`` is kept."""
 
-    def __init__(self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str]) -> None:
+    def __init__(
+        self, single: Any, num_envs: int, obs_key: str | None, metrics: Sequence[str], goal_task: str | None
+    ) -> None:
         self.num_envs = num_envs
         self._obs_key = obs_key
         space = single.observation_space
@@ -106,6 +114,7 @@ class _GymnasiumEnv(HostVectorEnv):
             check_names([obs_key], entries, "value of env.obs_key")
             space = entries[obs_key]
         self.obs_space = space_of(space)
+        self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
@@ -124,14 +133,20 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         num_envs: how many.
         obs_key: of observations that are a dict only this entry.
         metrics: numbers of the environment's info that are reported.
+        goal_task: see ``make_gymnasium_simulators``.
     """
 
     def __init__(
-        self, make: Callable[[], Any], num_envs: int, obs_key: str | None = None, metrics: Sequence[str] = ()
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        obs_key: str | None = None,
+        metrics: Sequence[str] = (),
+        goal_task: str | None = None,
     ) -> None:
         self._envs = [make() for _ in range(num_envs)]
         self._arguments: Mapping[str, np.ndarray] = {}
-        super().__init__(self._envs[0], num_envs, obs_key, metrics)
+        super().__init__(self._envs[0], num_envs, obs_key, metrics, goal_task)
 
     def set_arguments(self, arguments: Mapping[str, np.ndarray]) -> None:
         """Row i of them is the ``options`` of resets of environment i."""
@@ -190,15 +205,21 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         num_envs: how many.
         obs_key: of observations that are a dict only this entry.
         metrics: numbers of the environment's info that are reported.
+        goal_task: see ``make_gymnasium_simulators``.
     """
 
     def __init__(
-        self, make: Callable[[], Any], num_envs: int, obs_key: str | None = None, metrics: Sequence[str] = ()
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        obs_key: str | None = None,
+        metrics: Sequence[str] = (),
+        goal_task: str | None = None,
     ) -> None:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
         single = make()
-        super().__init__(single, num_envs, obs_key, metrics)
+        super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
         # A fork of a process with JAX's threads can hang: workers are started from the beginning.
         self._env = AsyncVectorEnv(

@@ -42,6 +42,8 @@ class VectorEnv(EnvAround):
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
+    # Its library and name, as ``create_env`` knows them.
+    title: str | None = None
     # Whether its environments are simulators on the host, whose states mean something in one process and to one device.
     steps_on_host: ClassVar[bool] = False
 

@@ -7,6 +7,7 @@ A setting that may change is annotated ``float | Schedule``: a config gives a nu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 import jax
@@ -70,3 +71,14 @@ class ExponentialScheduleSpec(PyTreeNode):
         """The value after ``num_updates`` updates."""
         value = self.init * self.decay ** jnp.asarray(num_updates, jnp.float32)
         return jnp.clip(value, jnp.minimum(self.init, self.final), jnp.maximum(self.init, self.final))
+
+
+def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
+    """By how many whole updates their number goes up, int32, when each of ``count`` more events is worth ``rate``.
+
+    ``before`` is the number of events so far, uint32; the fraction of updates that is left over repeats.
+    """
+    updates, events = rate.numerator, rate.denominator
+    phase = (before % events).astype(jnp.int32)
+    rest = (phase + count % events) * updates // events - phase * updates // events
+    return jnp.asarray(count // events * updates + rest, jnp.int32)

@@ -63,6 +63,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def replay(self) -> Path:
+        """The saved replay buffer, without the endings ``.npz`` and ``.json``."""
+        return self.path / "replay"
+
+    @property
     def learning_curve(self) -> Path:
         """The picture of the learning curve, PNG."""
         return self.path / "learning_curve.png"

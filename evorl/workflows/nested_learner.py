@@ -13,9 +13,10 @@ from evorl.agent import AgentState
 from evorl.config.nodes import plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
+from evorl.ops.schedules import whole_updates
 from evorl.types import Key, Observation, PyTreeDict, State
 from evorl.workflows.assembly import inner_workflow, read_workflow_config
-from evorl.workflows.off_policy import OffPolicyWorkflow, whole_updates
+from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 
 Tree = TypeVar("Tree")

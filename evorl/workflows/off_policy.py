@@ -6,18 +6,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, random_actions
+from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.envs.goals.setting import required_goal_task
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
-from evorl.ops.schedules import Schedule, value_at
+from evorl.ops.schedules import Schedule, value_at, whole_updates
 from evorl.ops.trees import split_leading_axis
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import take_hindsight
@@ -30,6 +32,8 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Params, PolicyExtras, PyTreeDict, State, pytree_field
 from evorl.workflows.replay_settings import ReplaySettings
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
+
+_WITH_RECORDED_STEPS = "evorl.workflows.recorded_steps:with_recorded_steps"  # loaded where it is asked for
 
 
 class OffPolicyWorkflow(Workflow):
@@ -45,7 +49,8 @@ class OffPolicyWorkflow(Workflow):
         importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments; the oldest make room.
-        replay: what is drawn, of environments with goals.
+        replay: what is there at first, and what is drawn, of environments with goals.
+        offline: learn from what ``replay.load`` names alone: a step of the training is an update.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
     """
 
@@ -59,6 +64,7 @@ class OffPolicyWorkflow(Workflow):
     learning_starts: float = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
+    offline: bool = pytree_field(static=True, default=False)
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -86,7 +92,7 @@ class OffPolicyWorkflow(Workflow):
                 f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
                 f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
             )
-        self.replay.check(self.env, self.prioritized, self.stores_recurrent_state)
+        self.replay.check(self)
 
     @property
     def corrects_lag(self) -> bool:
@@ -120,8 +126,18 @@ class OffPolicyWorkflow(Workflow):
 
     @property
     def timesteps_per_iteration(self) -> int:
-        """Steps of one rollout over all environments."""
-        return self.rollout_length * self.env.num_envs
+        """Steps of one rollout over all environments; offline updates."""
+        return self.most_updates if self.offline else self.rollout_length * self.env.num_envs
+
+    @property
+    def collects_as_its_family(self) -> bool:
+        """See ``Workflow.collects_as_its_family``; offline nothing is collected."""
+        return not self.offline and super().collects_as_its_family
+
+    def init(self, key: Key | int = 0) -> State:
+        """See ``Workflow.init``; with the transitions that ``replay.load`` names."""
+        state = super().init(key)
+        return state if self.replay.load is None else load(_WITH_RECORDED_STEPS)(self, state)
 
     @abstractmethod
     def init_optimizers(self, agent_state: AgentState) -> Any:
@@ -144,8 +160,7 @@ class OffPolicyWorkflow(Workflow):
     def policy_loss(self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key) -> jax.Array:
         """By what the agent's critics improve a policy, which need not be the agent's own; see its ``actor_loss``.
 
-        Raises:
-            ValueError: the agent has no policy apart from its values.
+        Raises ``ValueError`` if the agent has no policy apart from its values.
         """
         loss_fn = getattr(self.agent, "actor_loss", None)
         if loss_fn is None:
@@ -162,8 +177,7 @@ class OffPolicyWorkflow(Workflow):
     def init_learning(self, key: Key) -> State:
         """What learning changes: ``agent_state``, ``opt_state`` and the empty ``replay_state``.
 
-        With ``store`` and ``learn_repeatedly`` this is all that a workflow needs which holds this one as its learner,
-        and collects by itself.
+        With ``store`` and ``learn_repeatedly`` it is all that a workflow needs whose learner this one is.
         """
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, key)
         one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
@@ -198,9 +212,9 @@ class OffPolicyWorkflow(Workflow):
         """The agent's exploring actions, random ones at first."""
         return self.exploring(acting.warming_up)
 
-    def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]`` of this device's environments."""
-        return collect_rollout(self, state)
+    def collect(self, state: State) -> tuple[SampleBatch | None, State]:
+        """A trajectory ``[T, B, ...]`` of this device's environments; offline none."""
+        return (None, state) if self.offline else collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:
         """What of a rollout is learned from."""
@@ -218,24 +232,25 @@ class OffPolicyWorkflow(Workflow):
 
         return act
 
-    def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
-        """Store the trajectory, then update from batches drawn out of all that is stored."""
+    def update(self, state: State, batch: SampleBatch | None) -> tuple[PyTreeDict, State]:
+        """Store the trajectory, if there is one, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        state = self.store(state.replace(key=key), batch)
-        agent_state = state.agent_state
-        if agent_state.obs_preprocessor_state is not None:
-            statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
-            state = state.replace(agent_state=agent_state.replace(obs_preprocessor_state=statistics))
+        state = state.replace(key=key) if batch is None else self.take_in(state.replace(key=key), batch)
         num_updates = self._num_updates(state)
         metrics, state = self.learn_repeatedly(state, sample_key, learn_key, num_updates, self.progress(state))
-        metrics.episodes = ended_episodes(batch)
-        return metrics, state
+        return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
+
+    def take_in(self, state: State, batch: SampleBatch) -> State:
+        """The state with a trajectory ``[T, B, ...]`` in its buffer, and in the statistics of observations."""
+        state = self.store(state, batch)
+        agent_state = state.agent_state
+        if agent_state.obs_preprocessor_state is None:
+            return state
+        statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
+        return state.replace(agent_state=agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: State, batch: SampleBatch, mask: jax.Array | None = None) -> State:
-        """The state with the steps ``[T, B, ...]`` of a rollout in its buffer; ``mask`` ``[T]`` says which, if not all.
-
-        ``batch.extras.env_extras`` has ``termination``.
-        """
+        """The state with the steps ``[T, B, ...]`` of a rollout in its buffer; only those of ``mask``, bool ``[T]``."""
         stored = self._stored_part(batch)
         if self.num_sharing > 1:
             stored = collectives.gather_from_members(stored, axis=1)
@@ -243,7 +258,7 @@ class OffPolicyWorkflow(Workflow):
 
     def _num_updates(self, state: State) -> jax.Array:
         """How many updates this iteration makes, int32."""
-        started = self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
+        started = self.offline or self._timesteps(state) + self.timesteps_per_iteration >= self.learning_starts
         if self.updates_per_iteration == self.most_updates:
             return jnp.where(started, self.most_updates, 0)
         rate = Fraction(self.updates_per_iteration).limit_denominator(10_000)
@@ -256,23 +271,22 @@ class OffPolicyWorkflow(Workflow):
     def _take_under_goals(self, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key) -> SampleBatch:
         """What is learned from, of the steps ``[M]``, under the goals of hindsight."""
         size = (self.num_stored_envs, self.n_step, self.discount)
-        task = required_goal_task(self.env, "replay.hindsight")
-        strategy = self.replay.hindsight or "none"
-        return take_hindsight(replay_state, rows, envs, key, *size, task, strategy, self.replay.ratio)
+        goals = (required_goal_task(self.env, "replay.hindsight"), self.replay.hindsight or "none", self.replay.ratio)
+        return take_hindsight(replay_state, rows, envs, key, *size, *goals)
 
     def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
-        They are drawn before the updates, so that devices need not talk during them; priorities count in the next
-        iteration.
+        They are drawn before the updates, so that devices need not talk during them; priorities count in the next one.
         """
         buffer, replay_state = self.replay_buffer, state.replay_state
         shape = (self.most_updates, self.batch_size)
-        has_goals = self.replay.hindsight is not None
-        key, goal_key = jax.random.split(key) if has_goals else (key, key)
+        take = self.take
+        if self.replay.hindsight is not None:
+            key, goal_key = jax.random.split(key)
+            take = partial(self._take_under_goals, key=goal_key)
         rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
-        step = (replay_state, rows, envs)
-        batches = self._take_under_goals(*step, goal_key) if has_goals else self.take(*step)
+        batches = take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)
         if isinstance(buffer, PrioritizedReplayBuffer):
             exponent = value_at(self.importance_exponent, progress)
@@ -334,14 +348,3 @@ class OffPolicyWorkflow(Workflow):
         return PyTreeDict(termination=termination) | (
             {"recurrent_state": recurrent_state} if self.stores_recurrent_state else {}
         )
-
-
-def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> jax.Array:
-    """By how many whole updates their number goes up, int32, when each of ``count`` more events is worth ``rate``.
-
-    ``before`` is the number of events so far, uint32; the fraction of updates that is left over repeats.
-    """
-    updates, events = rate.numerator, rate.denominator
-    phase = (before % events).astype(jnp.int32)
-    rest = (phase + count % events) * updates // events - phase * updates // events
-    return jnp.asarray(count // events * updates + rest, jnp.int32)

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from evorl.config.names import no_such
-from evorl.envs.env import AutoresetMode, EnvState, compiled, freeze_ended
+from evorl.config.names import load, no_such
+from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, freeze_ended
 from evorl.envs.host.host_row import HostRow
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
@@ -60,7 +60,9 @@ class HostBackedEnv(VectorEnv):
         if options.action_repeat > 1:
             raise ValueError("action_repeat is for JAX environments: repeat actions by a wrapper of the simulator.")
         if options.goal_setter is not None:
-            raise ValueError("env.goal_setter is for JAX environments: simulators choose their goals by themselves.")
+            raise ValueError(
+                "env.goal_setter is for JAX environments: it may end an episode, which a simulator would not know of."
+            )
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode
@@ -69,7 +71,10 @@ class HostBackedEnv(VectorEnv):
         usual = self.simulators.usual
         limits = [limit for limit in (options.max_episode_steps, usual.max_episode_steps) if limit is not None]
         self._row = HostRow(usual.obs_space, usual.action_space, usual.info_spec, min(limits, default=None))
-        super().__init__(put_wrappers(self._row, options, None), options.parallel)
+        row: Env = self._row
+        if usual.goal_task is not None:
+            row = load("evorl.envs.wrappers.goal:around_goals")(row, usual.goal_task)
+        super().__init__(put_wrappers(row, options, None), options.parallel)
         self._saved = usual.get_state()
         weakref.finalize(self, Simulators.close, self.simulators)
 

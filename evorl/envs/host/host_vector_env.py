@@ -29,6 +29,8 @@ class HostVectorEnv(abc.ABC):
         action_space: of one environment.
         max_episode_steps: after so many steps ``step`` says truncation; ``None`` where episodes have no limit.
         info_spec: shape and dtype, by name, of what every ``info`` has of one environment.
+        goal_task: what reaching a goal is worth, a ``GoalTask``, where observations have goals and that is known. Goals
+            are then asked for, and paid, on our side: of a simulator only the goals it starts with count.
     """
 
     num_envs: int
@@ -36,6 +38,7 @@ class HostVectorEnv(abc.ABC):
     action_space: Space
     max_episode_steps: int | None = None
     info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
+    goal_task: Any = None
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:

@@ -173,6 +173,7 @@ class Simulators:
             ) from error
 
     def _checked_obs(self, obs: Arrays, num_rows: int, mask: np.ndarray | None = None) -> Arrays:
+        obs = PyTreeDict(obs=obs).obs  # libraries give plain dicts
         try:
             return jax.tree.map(
                 lambda dtype, shape, x: self._checked("observation", x, (num_rows, *shape), dtype, mask),

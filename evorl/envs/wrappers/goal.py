@@ -119,12 +119,20 @@ class GoalWrapper(Wrapper):
         return state.obs.achieved_goal if self.achieved_goal_fn is None else self.achieved_goal_fn(state)
 
     def _check_achieved(self) -> None:
-        achieved = jax.eval_shape(lambda key: self._achieved(self.env.reset(key)), jax.random.key(0))
+        if self.achieved_goal_fn is None:
+            achieved = self.env.obs_space.spec["achieved_goal"]
+        else:
+            achieved = jax.eval_shape(lambda key: self._achieved(self.env.reset(key)), jax.random.key(0))
         if achieved.shape != self.task.goal_space.shape:
             raise ValueError(
                 f"goals have the shape {self.task.goal_space.shape}, and achieved_goal_fn gives {achieved.shape}: they "
                 "must be compared."
             )
+
+
+def around_goals(env: Env, task: GoalTask) -> GoalWrapper:
+    """``env``, which observes goals, as one of which they are asked and paid as ``task`` says."""
+    return GoalWrapper(env, task.goal_space, None, task.reward_fn, task.success_fn, task.terminate_on_success)
 
 
 def with_goal(state: EnvState, goal: jax.Array) -> EnvState:

@@ -1,0 +1,54 @@
+"""TD3+BC (Fujimoto & Gu 2021, https://arxiv.org/abs/2106.06860): TD3 that stays near the actions it learns from.
+
+A policy that is learned offline must not do what nobody has tried, because nothing corrects the critics there. So its
+loss has, beside the values of its actions brought to one scale, their distance from the recorded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from evorl.agent import AgentState
+from evorl.algorithms.td3 import TD3Agent, TD3Workflow
+from evorl.ops import collectives
+from evorl.ops.optimization import Optimizer
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, Params, PyTreeDict, pytree_field
+
+
+class TD3BCAgent(TD3Agent):
+    """The agent of TD3, whose policy imitates what it learns from as far as values do not speak against it.
+
+    Attributes:
+        value_weight: how much values count beside the distance from recorded actions, alpha of the paper.
+    """
+
+    value_weight: float = 2.5
+    normalize_obs: bool = pytree_field(static=True, default=True, kw_only=True)
+
+    ranges: ClassVar[Mapping[str, str]] = {**TD3Agent.ranges, "value_weight": "[0, inf)"}
+
+    def actor_loss(
+        self, policy_params: Params, agent_state: AgentState, batch: SampleBatch, keys: Key | None = None
+    ) -> tuple[jax.Array, PyTreeDict]:
+        """``-lambda E[Q_1(s, pi(s))] + E[(pi(s) - a)^2]``, ``lambda = alpha / E|Q_1|`` (eq. 3 to 5); draws nothing."""
+        actions = self.policy_actions(agent_state, policy_params, batch.obs)
+        values = self.first_values(agent_state, batch.obs, actions)
+        scale = collectives.mean_over_shares(jax.lax.stop_gradient(jnp.abs(values)).mean())
+        distance = jnp.square(actions - batch.actions).mean()
+        loss = distance - self.value_weight * values.mean() / jnp.maximum(scale, 1e-6)
+        return loss, PyTreeDict(actor_loss=loss)
+
+
+class TD3BCWorkflow(TD3Workflow):
+    """TD3+BC, offline."""
+
+    agent: TD3BCAgent
+    total_timesteps: float = 1e6
+    actor_optimizer: Optimizer = Optimizer()
+    critic_optimizer: Optimizer = Optimizer()
+    offline: bool = pytree_field(static=True, default=True)

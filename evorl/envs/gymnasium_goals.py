@@ -1,0 +1,144 @@
+"""What Gymnasium's environments with goals pay, told in JAX: so it can be told for any goal in a compiled update.
+
+Their own ``compute_reward`` is numpy. Known are the tasks of Gymnasium-Robotics that measure a distance: Fetch and
+HandReach, PointMaze and AntMaze. What is told is compared with what the environment itself says before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.config.names import load
+from evorl.envs.goals.sparse import Within
+from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
+from evorl.envs.space import Box, DictSpace, Space
+from evorl.types import Action, Observation
+
+# How the ids of Gymnasium-Robotics begin, which Gymnasium does not know before the package is imported.
+ROBOTICS = ("Fetch", "HandReach", "HandManipulate", "PointMaze", "AntMaze", "AdroitHand", "FrankaKitchen")
+_MAZE_RADIUS = 0.45  # metres; Gymnasium-Robotics has it as a number in its code
+_NUM_COMPARED = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class PayOfDistance:
+    """What a distance is worth.
+
+    Attributes:
+        kind: ``away``, -1 beyond ``threshold`` and 0 within; ``minus``, the negative distance; ``within``, 1 within
+            ``threshold`` and 0 beyond; or ``near``, the exponential of the negative distance.
+        threshold: in the unit of goals.
+    """
+
+    kind: str
+    threshold: float
+
+    def __call__(self, achieved: jax.Array, desired: jax.Array, action: Action, observation: Observation) -> jax.Array:
+        distance = jnp.linalg.norm(achieved - desired)
+        if self.kind == "away":
+            return -(distance > self.threshold).astype(jnp.float32)
+        if self.kind == "within":
+            return (distance <= self.threshold).astype(jnp.float32)
+        return -distance if self.kind == "minus" else jnp.exp(-distance)
+
+
+def register_robotics() -> None:
+    """Make Gymnasium know the environments of Gymnasium-Robotics. Raises ``ImportError`` where it is not installed."""
+    import gymnasium
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # notices of environments that are not asked for
+            import gymnasium_robotics
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "environments of robots and mazes with goals need the package gymnasium-robotics: pip install "
+            "'gymnasium-robotics>=1.4' (the extra robotics)"
+        ) from error
+    gymnasium.register_envs(gymnasium_robotics)
+
+
+def goal_task_of(env: Any, obs_space: Space, told_by: str | None = None) -> GoalTask | None:
+    """What an environment of Gymnasium asks of its goals; ``None`` where it has none, or nothing is known of them.
+
+    Args:
+        env: one of Gymnasium's environments.
+        obs_space: of its observations, as one of ours.
+        told_by: ``package.module:function`` of the user, which is called with ``env`` and returns a ``GoalTask``. An
+            environment of the user may have it as its attribute ``goal_task`` instead.
+
+    Raises:
+        ValueError: its goals end its episodes or move by themselves, or what is told is not what the environment pays.
+    """
+    if not isinstance(obs_space, DictSpace) or not is_goal_space(obs_space):
+        if told_by is not None:
+            raise ValueError(
+                f"env.goal_task={told_by} tells what goals are worth, and observations have none: {obs_space}."
+            )
+        return None
+    goal_space = obs_space.spaces["desired_goal"]
+    if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
+        raise ValueError(f"goals must be vectors, and the environment's desired_goal is {goal_space}.")
+    single = env.unwrapped
+    task = load(told_by)(env) if told_by is not None else getattr(single, "goal_task", None)
+    task = _known_task(single, goal_space) if task is None else task
+    if task is None:
+        return None
+    if not isinstance(task, GoalTask):
+        raise ValueError(f"goal_task must be a GoalTask, or a function that returns one; got {type(task).__name__}.")
+    if task.goal_space.shape != goal_space.shape:
+        raise ValueError(f"goals have the shape {goal_space.shape}, and the GoalTask is of {task.goal_space.shape}.")
+    if task.terminate_on_success or getattr(single, "continuing_task", True) is False:
+        raise ValueError(
+            "a simulator ends its episode by the goal that it chose itself, and cannot be told of others: let episodes "
+            "go on to their time limit (continuing_task=true, or a GoalTask without terminate_on_success)."
+        )
+    if getattr(single, "reset_target", False) is True:
+        raise ValueError(
+            "reset_target=true lets the simulator move its goal within an episode: leave it out, so that an episode "
+            "has one goal."
+        )
+    _compare(task, env)
+    return task
+
+
+def _known_task(single: Any, goal_space: Box) -> GoalTask | None:
+    kind = getattr(single, "reward_type", None)
+    if kind not in ("sparse", "dense") or not hasattr(single, "compute_reward"):
+        return None
+    if hasattr(single, "continuing_task"):
+        reward: RewardFn = PayOfDistance("within" if kind == "sparse" else "near", _MAZE_RADIUS)
+        return GoalTask(goal_space, reward, Within(_MAZE_RADIUS))
+    threshold = getattr(single, "distance_threshold", None)
+    if threshold is None or hasattr(single, "rotation_threshold"):
+        return None
+    return GoalTask(goal_space, PayOfDistance("away" if kind == "sparse" else "minus", threshold), Within(threshold))
+
+
+def _compare(task: GoalTask, env: Any) -> None:
+    """Raises ``ValueError`` where the task's rewards of some pairs of goals are not those of ``env.compute_reward``."""
+    compute_reward = getattr(env.unwrapped, "compute_reward", None)
+    if compute_reward is None:
+        return
+    rng = np.random.default_rng(0)
+    desired = rng.uniform(-1.0, 1.0, (_NUM_COMPARED, *task.goal_space.shape))
+    away = rng.normal(size=desired.shape)
+    away *= np.geomspace(1e-3, 3.0, _NUM_COMPARED)[:, None] / np.linalg.norm(away, axis=1, keepdims=True)
+    achieved = desired + away
+    theirs = np.asarray([float(compute_reward(a, d, {})) for a, d in zip(achieved, desired, strict=True)])
+    # Of actions and observations nothing is known here, nor do these tasks ask for them.
+    told = jax.vmap(lambda a, d: task.reward_fn(a, d, None, None))
+    ours = np.asarray(told(jnp.asarray(achieved, jnp.float32), jnp.asarray(desired, jnp.float32)))
+    if not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5):
+        worst = int(np.abs(ours - theirs).argmax())
+        raise ValueError(
+            f"{env.spec.id if env.spec else type(env.unwrapped).__name__} pays {theirs[worst]:.4g} for a goal missed "
+            f"by {np.linalg.norm(away[worst]):.3g}, and what is told of it here says {ours[worst]:.4g}: tell it by "
+            "env.goal_task, the name of a function that returns a GoalTask."
+        )

@@ -1,0 +1,148 @@
+"""Recorded transitions as files that a user can open: arrays in ``<name>.npz``, and what they are in ``<name>.json``.
+
+Transitions stand in the order they were made, those of one environment after those of another, in columns
+``[N, ...]``: ``obs``, ``actions``, ``rewards``, ``next_obs`` (the true successor), ``termination``, ``truncation``; an
+entry of a dict observation has a column of its own, such as ``obs.desired_goal``. Where what is known of an environment
+ends within an episode, that is a truncation. ``numpy.load`` reads them, and nothing in them is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.runs.files import open_to_write, refuse_link, writing_to
+
+FORMAT = 1
+COLUMNS = ("actions", "rewards", "termination", "truncation")  # beside those of observations, in every file
+
+
+class ReplayFileError(ValueError):
+    """A file of recorded transitions is missing, broken, or of something else; the message says what to do."""
+
+
+def write_replay_file(path: Path, columns: Mapping[str, np.ndarray], env: str | None) -> dict[str, Any]:
+    """Write ``<path>.npz`` and ``<path>.json``, each whole or not at all; returns what the latter says.
+
+    Args:
+        path: without the endings.
+        columns: arrays ``[N, ...]`` by name.
+        env: the environment's name with its library's.
+
+    Raises:
+        RunFolderError: they cannot be written.
+    """
+    facts = {"format": FORMAT, "env": env, "num_steps": len(columns["rewards"]), **episode_facts(columns)}
+    facts["columns"] = {name: {"dtype": str(x.dtype), "shape": list(x.shape[1:])} for name, x in columns.items()}
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays, described = path.with_suffix(".npz"), path.with_suffix(".json")
+        for file in (arrays, described):
+            refuse_link(file)
+        with _replacing(arrays) as part, open_to_write(part, "wb") as file:
+            np.savez(file, allow_pickle=False, **columns)
+        with _replacing(described) as part, open_to_write(part) as file:
+            file.write(json.dumps(facts, indent=2) + "\n")
+    return facts
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Any:
+    """A path to write to, which takes the place of ``path`` when all is written."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def episode_facts(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """How many episodes are told to their end, and the mean and spread of their returns, ``None`` without any.
+
+    The first of them may lack its beginning.
+    """
+    ends = np.flatnonzero(columns["termination"] | columns["truncation"])
+    if not len(ends):
+        return {"num_episodes": 0, "episode_return_mean": None, "episode_return_std": None}
+    totals = np.cumsum(np.asarray(columns["rewards"], np.float64))[ends]
+    returns = np.diff(totals, prepend=0.0)
+    mean, std = float(returns.mean()), float(returns.std())
+    return {"num_episodes": len(ends), "episode_return_mean": mean, "episode_return_std": std}
+
+
+def find_replay_file(named: str) -> Path:
+    """The file of arrays that ``named`` means: itself, its name without the ending, or a run folder that has one.
+
+    Raises:
+        ReplayFileError: there is none.
+    """
+    path = Path(named).expanduser()
+    candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if path.is_dir():
+        raise ReplayFileError(
+            f"{path} has no replay.npz: make it of the run's last checkpoint, python scripts/save_replay.py run={path}."
+        )
+    raise ReplayFileError(f"there is no file of transitions {path}: name an .npz that scripts/save_replay.py made.")
+
+
+def read_replay_facts(path: Path) -> dict[str, Any]:
+    """What the ``.json`` beside a file of arrays says of it.
+
+    Raises:
+        ReplayFileError: it is missing, or of something else.
+    """
+    described = path.with_suffix(".json")
+    try:
+        facts = json.loads(described.read_text("utf-8"))
+    except OSError as error:
+        raise ReplayFileError(f"{described}, which says what is in {path.name}, cannot be read: {error}.") from error
+    except ValueError as error:
+        raise ReplayFileError(f"{described} is no JSON: {error}.") from error
+    if not isinstance(facts, dict) or not isinstance(facts.get("columns"), dict) or "num_steps" not in facts:
+        raise ReplayFileError(f"{described} does not say what is in {path.name}: it needs num_steps and columns.")
+    if facts.get("format") != FORMAT:
+        raise ReplayFileError(f"{described} is of format {facts.get('format')}, and this version reads {FORMAT}.")
+    missing = [name for name in COLUMNS if name not in facts["columns"]]
+    if missing:
+        raise ReplayFileError(f"{path} has no column {missing[0]!r}; it has {', '.join(facts['columns'])}.")
+    return facts
+
+
+def read_columns(path: Path, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays of a file, as its facts describe them.
+
+    Raises:
+        ReplayFileError: the file is broken, or is not what they describe.
+    """
+    columns = {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            for name, described in facts["columns"].items():
+                columns[name] = arrays[name]
+                expected = (facts["num_steps"], *described["shape"])
+                if columns[name].shape != expected or str(columns[name].dtype) != described["dtype"]:
+                    raise ReplayFileError(
+                        f"{name} in {path} is {columns[name].dtype}{list(columns[name].shape)}, and its description "
+                        f"says {described['dtype']}{list(expected)}."
+                    )
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        if isinstance(error, ReplayFileError):
+            raise
+        raise ReplayFileError(f"{path} cannot be read: {error}.") from error
+    for name, column in columns.items():
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            row = int(np.argmin(np.isfinite(column).reshape(len(column), math.prod(column.shape[1:])).all(axis=1)))
+            raise ReplayFileError(f"{name} in {path} has a number in row {row} that is not finite.")
+    return columns

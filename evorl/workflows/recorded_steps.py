@@ -1,0 +1,178 @@
+"""Recorded transitions into the replay buffer of an off-policy workflow, and out of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from evorl.config.names import load
+from evorl.execution.programs import on_mesh, over_seeds
+from evorl.ops import processes
+from evorl.ops.collectives import local_indices
+from evorl.replay_buffers.ring import ReplayState
+from evorl.runs.replay_file import (
+    ReplayFileError,
+    find_replay_file,
+    read_columns,
+    read_replay_facts,
+    write_replay_file,
+)
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict, State
+
+OffPolicyWorkflow: TypeAlias = Any  # whose settings ask for what is here
+_MINARI = "evorl.runs.minari_data"
+MOST_AT_ONCE = 65_536  # transitions in one call of the program that stores them
+
+
+def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: bool) -> None:
+    """Raises ``ReplayFileError`` where ``replay.load`` names nothing that fits the workflow; see ``ReplaySettings``."""
+    if workflow.num_sharing > 1:
+        raise ReplayFileError("replay.load is for one agent with a buffer of its own, not for those that share one.")
+    if named.startswith("minari:"):
+        facts = load(f"{_MINARI}:minari_facts")(_minari_dataset(named))
+    else:
+        facts = read_replay_facts(find_replay_file(named))
+    title, num_steps = workflow.env.title, facts["num_steps"]
+    if not other_env and None not in (title, facts["env"]) and facts["env"] != title:
+        raise ReplayFileError(
+            f"{named} was recorded in {facts['env']}, and this run's environment is {title}: train in that one, or say "
+            "replay.other_env=true if they are alike."
+        )
+    if num_steps > workflow.replay_capacity:
+        raise ReplayFileError(
+            f"{named} has {num_steps:,} transitions, and replay_capacity={workflow.replay_capacity:,} keeps fewer: set "
+            f"replay_capacity={num_steps} or more."
+        )
+    least = max(1, workflow.n_step) * workflow.num_stored_envs
+    if num_steps < least:
+        raise ReplayFileError(f"{named} has {num_steps:,} transitions, and this workflow needs at least {least:,}.")
+    if "columns" in facts:
+        described = {
+            name: jax.ShapeDtypeStruct((num_steps, *column["shape"]), np.dtype(column["dtype"]))
+            for name, column in facts["columns"].items()
+        }
+        _check_columns(_stored_spec(workflow), described, named)
+
+
+def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
+    """A first state whose replay buffer, and statistics of observations, know what ``replay.load`` names.
+
+    Transitions are shared out over the environments in one piece each, so that episodes stay whole but for those that
+    are cut by it; what is left over when there are not as many for each is left out, the oldest first.
+    """
+    named, spec = workflow.replay.load, _stored_spec(workflow)
+    columns = _read(named)
+    _check_columns(spec, columns, named)
+    steps = _as_batch(spec, columns)
+    num_envs = workflow.num_stored_envs
+    num_rows = len(columns["rewards"]) // num_envs
+    rows = jax.tree.map(lambda x: _in_rows(x, num_rows, num_envs), steps)
+    rows.dones[-1] = True  # what follows a piece is another one
+    at_once = max(1, MOST_AT_ONCE // num_envs)
+    for start in range(0, num_rows, at_once):
+        state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
+    return state
+
+
+@functools.partial(jax.jit, donate_argnames="state")
+def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> State:
+    """The state of every seed with ``rows`` ``[T, B, ...]``, each device taking those of its environments."""
+
+    def store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> tuple[PyTreeDict, State]:
+        num_envs = workflow.num_stored_envs
+        held = rows if num_envs == 1 else jax.tree.map(lambda x: x[:, local_indices(num_envs)], rows)
+
+        def one_seed(state: State) -> tuple[PyTreeDict, State]:
+            return PyTreeDict(), workflow.take_in(state, held)
+
+        return over_seeds(workflow.execution, one_seed, state, returns_state=True)
+
+    return on_mesh(workflow, store, returns_state=True)(workflow, state, rows)[1]
+
+
+def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -> dict[str, Any]:
+    """Write what a state's replay buffer has to ``<path>.npz``, and returns what is said of it in ``<path>.json``.
+
+    With several seeds the transitions of one follow those of another.
+
+    Raises:
+        ReplayFileError: there is nothing in it.
+    """
+    replay: ReplayState = processes.on_host(state.replay_state)
+    size, cursor = (np.atleast_1d(np.asarray(x)) for x in (replay.size, replay.cursor))
+    if not size.any():
+        raise ReplayFileError("the replay buffer of this checkpoint is empty: train for longer.")
+    has_seeds = np.ndim(replay.size) > 0
+    columns: dict[str, list[np.ndarray]] = {}
+    for seed in range(len(size)):
+        data = jax.tree.map(lambda x, i=seed: np.asarray(x[i] if has_seeds else x), replay.data)
+        num_rows = len(jax.tree.leaves(data)[0])
+        order = (cursor[seed] - size[seed] + np.arange(size[seed])) % num_rows  # the oldest first
+        data = jax.tree.map(lambda x, order=order: np.swapaxes(x[order], 0, 1), data)
+        data.dones[:, -1] = True  # what is known of an environment ends there
+        for name, leaf in _named_leaves(data):
+            columns.setdefault(name, []).append(leaf.reshape(-1, *leaf.shape[2:]))
+    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+    joined["truncation"] = joined.pop("dones") & ~joined["termination"]
+    return write_replay_file(path, joined, workflow.env.title)
+
+
+def _minari_dataset(named: str) -> Any:
+    return load(f"{_MINARI}:open_minari_dataset")(named.removeprefix("minari:"))
+
+
+def _read(named: str) -> dict[str, np.ndarray]:
+    if named.startswith("minari:"):
+        return load(f"{_MINARI}:minari_columns")(_minari_dataset(named))
+    path = find_replay_file(named)
+    return read_columns(path, read_replay_facts(path))
+
+
+def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:
+    """One transition as the workflow's buffer has it, without leading axes."""
+    data = jax.eval_shape(workflow.setup, jax.random.key(0)).replay_state.data
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), data)
+
+
+def _named_leaves(stored: SampleBatch) -> list[tuple[str, Any]]:
+    """The leaves of stored transitions with the names of their columns."""
+    leaves = jax.tree_util.tree_leaves_with_path(stored)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("extras.") for path, _ in leaves]
+    return list(zip(names, (leaf for _, leaf in leaves), strict=True))
+
+
+def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) -> None:
+    """Raises ``ReplayFileError`` where columns, or their shapes, are not those of the transitions that are stored."""
+    for name, leaf in _named_leaves(spec):
+        if name == "dones":
+            continue
+        if name not in columns:
+            raise ReplayFileError(f"{named} has no column {name!r}, which this agent and environment need.")
+        column = columns[name]
+        if column.shape[1:] != leaf.shape or (column.dtype.kind in "iub") != (leaf.dtype.kind in "iub"):
+            raise ReplayFileError(
+                f"{name} in {named} is {column.dtype}{list(column.shape[1:])} of a step, and in this environment "
+                f"{leaf.dtype}{list(leaf.shape)}: it is of another environment."
+            )
+
+
+def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBatch:
+    """Columns as the transitions that ``take_in`` stores, leaves ``[N, ...]``."""
+    columns = {**columns, "dones": columns["termination"] | columns["truncation"]}
+    leaves = [columns[name].astype(leaf.dtype) for name, leaf in _named_leaves(spec)]
+    stored = jax.tree.unflatten(jax.tree.structure(spec), leaves)
+    others = {name: leaf for name, leaf in stored.extras.items() if name != "termination"}
+    extras = PyTreeDict(env_extras=PyTreeDict(termination=stored.extras.termination), **others)
+    return stored.replace(extras=extras)
+
+
+def _in_rows(column: np.ndarray, num_rows: int, num_envs: int) -> np.ndarray:
+    """``[N, ...]`` as rows of time ``[R, B, ...]``, each environment with the next piece of the newest ``R * B``."""
+    pieces = column[len(column) - num_rows * num_envs :].reshape(num_envs, num_rows, *column.shape[1:])
+    return np.ascontiguousarray(np.swapaxes(pieces, 0, 1))

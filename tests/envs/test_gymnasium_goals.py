@@ -1,0 +1,121 @@
+"""Goals of Gymnasium's environments: what is told of them in JAX is what they pay."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from evorl.envs import Box, create_env
+from evorl.envs.goals.sparse import MinusOneUntil, Within
+from evorl.envs.goals.task import GoalTask
+from tests.support.small_workflows import small
+
+REACH, MAZE = "FetchReach-v4", "PointMaze_UMaze-v3"
+NUM_ENVS, LENGTH = 6, 60  # of mazes, in some of which no wall is between
+
+
+@pytest.fixture(scope="module", params=[REACH, "FetchReachDense-v4", MAZE, "PointMaze_UMazeDense-v3"])
+def env(request: pytest.FixtureRequest) -> Any:
+    env = create_env(f"gymnasium/{request.param}", parallel=NUM_ENVS, max_episode_steps=LENGTH)
+    yield env
+    env.close()
+
+
+def test_what_is_told_is_what_the_environment_pays(env: Any) -> None:
+    """Over episodes of steps towards the goal, so that some of them are at it."""
+    answers: list[dict[str, Any]] = []
+    original = env.simulators.step
+    env.simulators.step = lambda told: answers.append(original(told)) or answers[-1]
+    state = env.reset(jax.random.key(0))
+    assert set(state.obs) == {"observation", "achieved_goal", "desired_goal"}
+    successes, goals = 0, []
+    for step in range(LENGTH + 5):
+        goals.append(np.asarray(state.obs.desired_goal))
+        towards = 10 * np.asarray(state.obs.desired_goal - state.obs.achieved_goal)
+        actions = np.zeros((NUM_ENVS, *env.action_space.shape), np.float32)
+        actions[:, : towards.shape[1]] = np.clip(towards, -1, 1)
+        state = env.step(state, actions)
+        np.testing.assert_allclose(state.reward, answers[-1]["reward"], rtol=1e-4, atol=1e-5)
+        assert np.asarray(state.info.truncation).all() == (step == LENGTH - 1)
+        successes += int(np.asarray(state.info.is_success).sum())
+    env.simulators.step = original
+    assert successes
+    assert all((goal == goals[0]).all() for goal in goals[:LENGTH])  # one goal an episode
+    assert not (goals[LENGTH] == goals[0]).all(axis=1).any()
+
+
+def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
+    """The loop on the host, and the callback out of the program: the same numbers."""
+    states = []
+    for host in ("loop", "callback"):
+        workflow = small(
+            "td3",
+            {"library": "gymnasium", "name": REACH, "host": host, "max_episode_steps": 5},
+            num_envs=2,
+            rollout_length=4,
+            learning_starts=0,
+            batch_size=32,
+            replay={"hindsight": "future"},
+        )
+        assert workflow.agent.policy_network.init(jax.random.key(0), np.zeros((1, 13)))  # observation and goal
+        _, state = workflow.iterate(workflow.init(0), 3)
+        states.append(state)
+        replay = state.replay_state.data
+        paid = np.asarray(replay.rewards[:12])
+        assert ((paid == -1.0) | (paid == 0.0)).all()
+        workflow.close()
+    for one, other in zip(*(jax.tree.leaves(state.agent_state.params) for state in states), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"continuing_task": False}, "ends its episode by the goal that it chose itself"),
+        ({"reset_target": True}, "lets the simulator move its goal within an episode"),
+        ({"goal_task": f"{__name__}:of_other_goals"}, r"goals have the shape \(2,\), and the GoalTask is of \(3,\)"),
+        ({"goal_task": f"{__name__}:paid_otherwise"}, "PointMaze_UMaze-v3 pays .* and what is told of it here says"),
+        ({"goal_task": f"{__name__}:no_task"}, "goal_task must be a GoalTask, or a function that returns one; got int"),
+        ({"goal_setter": "uniform"}, "it may end an episode, which a simulator would not know of"),
+    ],
+)
+def test_refusals_are_in_words(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        create_env(f"gymnasium/{MAZE}", **options)
+
+
+def of_other_goals(env: gymnasium.Env) -> GoalTask:
+    return GoalTask(Box(-1.0, 1.0, (3,)), MinusOneUntil(Within(0.5)), Within(0.5))
+
+
+def paid_otherwise(env: gymnasium.Env) -> GoalTask:
+    return GoalTask(Box(-1.0, 1.0, (2,)), MinusOneUntil(Within(0.5)), Within(0.5))
+
+
+def no_task(env: gymnasium.Env) -> int:
+    return 3
+
+
+def test_goals_are_told_of_environments_that_have_them() -> None:
+    with pytest.raises(ValueError, match="tells what goals are worth, and observations have none"):
+        create_env("gymnasium/CartPole-v1", goal_task=f"{__name__}:no_task")
+
+
+def test_hindsight_needs_to_know_what_goals_are_worth() -> None:
+    """A hand's rotations are measured otherwise: it has goals, and nobody has told what they are worth."""
+    env = create_env("gymnasium/HandManipulateBlockRotateZ-v1")
+    assert env.goal_task is None
+    env.close()
+    with pytest.raises(ValueError, match="does not say what reaching one is worth"):
+        small("td3", "gymnasium/HandManipulateBlockRotateZ-v1", replay={"hindsight": "future"})
+
+
+def test_a_missing_package_is_told_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    with pytest.raises(ImportError, match=r"pip install 'gymnasium-robotics>=1\.4'"):
+        create_env(f"gymnasium/{REACH}")

@@ -1,0 +1,115 @@
+"""Files of recorded transitions: what is written is read, by numpy too, and what is broken is told in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.runs.files import RunFolderError
+from evorl.runs.replay_file import (
+    ReplayFileError,
+    episode_facts,
+    find_replay_file,
+    read_columns,
+    read_replay_facts,
+    write_replay_file,
+)
+from tests.support.recorded_pendulum import EPISODE, NUM_STEPS, TITLE, pendulum_columns
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_replay_file(tmp_path / "data" / "pendulum", pendulum_columns(), TITLE)
+    return tmp_path / "data" / "pendulum.npz"
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    facts = read_replay_facts(path)
+    columns = read_columns(path, facts)
+    assert set(columns) == set(pendulum_columns())
+    for name, column in pendulum_columns().items():
+        np.testing.assert_array_equal(columns[name], column)
+        np.testing.assert_array_equal(np.load(path, allow_pickle=False)[name], column)  # as a user opens it
+    assert sorted(p.name for p in path.parent.iterdir()) == ["pendulum.json", "pendulum.npz"]
+    described = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    assert (described["env"], described["num_steps"]) == (TITLE, NUM_STEPS)
+    assert described["columns"]["obs"] == {"dtype": "float32", "shape": [3]}
+    returns = pendulum_columns()["rewards"].reshape(-1, EPISODE).sum(axis=1)
+    assert described["num_episodes"] == len(returns)
+    assert described["episode_return_mean"] == pytest.approx(returns.mean(), rel=1e-5)
+    assert described["episode_return_std"] == pytest.approx(returns.std(), rel=1e-5)
+
+
+def test_without_an_end_there_is_no_return() -> None:
+    columns = {**pendulum_columns(), "termination": np.zeros(NUM_STEPS, bool), "truncation": np.zeros(NUM_STEPS, bool)}
+    assert episode_facts(columns) == {"num_episodes": 0, "episode_return_mean": None, "episode_return_std": None}
+
+
+def test_files_are_found_by_their_names(path: Path, tmp_path: Path) -> None:
+    assert find_replay_file(str(path)) == path
+    assert find_replay_file(str(path.with_suffix(""))) == path
+    write_replay_file(tmp_path / "run" / "replay", pendulum_columns(), TITLE)
+    assert find_replay_file(str(tmp_path / "run")) == tmp_path / "run" / "replay.npz"
+    with pytest.raises(ReplayFileError, match=r"has no replay\.npz: make it of the run's last checkpoint"):
+        find_replay_file(str(path.parent))
+    with pytest.raises(ReplayFileError, match=r"there is no file of transitions .*nowhere"):
+        find_replay_file(str(tmp_path / "nowhere"))
+
+
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no description": (
+        lambda path: path.with_suffix(".json").unlink(),
+        "which says what is in pendulum.npz, cannot be",
+    ),
+    "no JSON": (lambda path: path.with_suffix(".json").write_text("{", "utf-8"), "is no JSON"),
+    "a list": (lambda path: path.with_suffix(".json").write_text("[]", "utf-8"), "needs num_steps and columns"),
+    "another format": (lambda path: _describe(path, format=7), "is of format 7, and this version reads 1"),
+    "a column less": (lambda path: _describe(path, columns={}), "has no column 'actions'"),
+    "other lengths": (lambda path: _describe(path, num_steps=3), r"is float32\[256, 3\], and its description says"),
+    "half a file": (lambda path: path.write_bytes(path.read_bytes()[:999]), "cannot be read"),
+    "no numbers": (lambda path: _with_nan(path), "rewards in .* has a number in row 5 that is not finite"),
+}
+
+
+def _describe(path: Path, **changes: object) -> None:
+    described = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    path.with_suffix(".json").write_text(json.dumps(described | changes), "utf-8")
+
+
+def _with_nan(path: Path) -> None:
+    columns = pendulum_columns()
+    columns["rewards"][5] = np.nan
+    write_replay_file(path.with_suffix(""), columns, TITLE)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_broken_is_told_in_words(path: Path, kind: str) -> None:
+    damage, message = BROKEN[kind]
+    damage(path)
+    with pytest.raises(ReplayFileError, match=message):
+        read_columns(path, read_replay_facts(path))
+
+
+def test_nothing_is_executed(path: Path) -> None:
+    columns = {**pendulum_columns(), "obs": np.array([{"a": 1}] * NUM_STEPS, object)}
+    with path.open("wb") as file:
+        np.savez(file, **columns)
+    with pytest.raises(ReplayFileError, match="cannot be read"):
+        read_columns(path, read_replay_facts(path))
+
+
+def test_an_old_file_stays_where_the_new_one_cannot_be_written(path: Path) -> None:
+    before = path.read_bytes()
+    columns = {**pendulum_columns(), "obs": np.array([{"a": 1}] * NUM_STEPS, object)}
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        write_replay_file(path.with_suffix(""), columns, TITLE)
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in path.parent.iterdir()) == ["pendulum.json", "pendulum.npz"]
+    link = path.with_name("link.npz")
+    link.symlink_to(path)
+    with pytest.raises(RunFolderError, match="symbolic link"):
+        write_replay_file(link.with_suffix(""), pendulum_columns(), TITLE)

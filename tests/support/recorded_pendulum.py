@@ -1,0 +1,42 @@
+"""Recorded transitions for tests of learning offline: of Pendulum's shapes, with a best action that is known."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from evorl.runs.replay_file import write_replay_file
+
+NUM_STEPS, EPISODE = 256, 16
+TITLE = "gymnax/Pendulum-v1"
+
+
+def pendulum_columns(num_steps: int = NUM_STEPS, seed: int = 0) -> dict[str, np.ndarray]:
+    """Observations are random, and the reward is the greater the nearer the action is to half of the first of them."""
+    rng = np.random.default_rng(seed)
+    obs, next_obs = rng.uniform(-1, 1, (2, num_steps, 3)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (num_steps, 1)).astype(np.float32)
+    ends = np.arange(num_steps) % EPISODE == EPISODE - 1
+    return {
+        "obs": obs,
+        "actions": actions,
+        "rewards": -np.abs(actions - obs[:, :1] / 2)[:, 0],
+        "next_obs": next_obs,
+        "termination": ends & (np.arange(num_steps) % (2 * EPISODE) < EPISODE),
+        "truncation": ends & (np.arange(num_steps) % (2 * EPISODE) >= EPISODE),
+    }
+
+
+@functools.cache
+def recorded_pendulum() -> str:
+    """The path of a file of them, made once for all tests of a process, with which it goes."""
+    folder = tempfile.mkdtemp(prefix="recorded")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "pendulum"
+    write_replay_file(path, pendulum_columns(), TITLE)
+    return str(path)
