@@ -82,9 +82,18 @@ def learning_section(agents: Sequence[str], results: Mapping[str, Any]) -> str:
     tasks = {name: task for name, task in TASKS.items() if task.agent in agents}
     recorded = {name: results[name] for name in tasks if name in results}
     published, ours = _tables(tasks.values(), results, lambda task: f"`{task.name}`: {task.title}")
-    notes = (f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes"))
+    notes = [f"`{name}`: {result['notes']}\n" for name, result in recorded.items() if result.get("notes")]
+    notes += [_learned_from(name, result["recorded"]) for name, result in recorded.items() if "recorded" in result]
     ours = f"No published figure, a threshold of our own:\n\n{ours}" if ours else ""
     return "\n".join([INTRODUCTION, *filter(None, [published, ours]), *notes, *_provenances(recorded)])
+
+
+def _learned_from(name: str, recorded: Mapping[str, Any]) -> str:
+    mean, spread = recorded["episode_return_mean"], recorded["episode_return_std"]
+    return (
+        f"`{name}`: learned from {recorded['num_steps']:,} transitions in {recorded['num_episodes']:,} episodes, of "
+        f"return {mean:,.1f} ± {spread:,.1f}, the replay buffer of `{' '.join(recorded['overrides'])}`.\n"
+    )
 
 
 def show_value(point: Point) -> str:

@@ -81,6 +81,7 @@ class LearningTask:
         solvable: whether the threshold is to be reached at all; a task without what it needs has to stay below.
         score: the column of the rows of metrics that is judged.
         one_seed_at_a_time: whether each seed is a training of its own, as where actors collect: they serve one seed.
+        recorded_by: overrides of the training whose replay buffer is learned from, offline; ``None`` where none is.
     """
 
     name: str
@@ -93,6 +94,7 @@ class LearningTask:
     solvable: bool = True
     score: str = "eval/episode_return"
     one_seed_at_a_time: bool = False
+    recorded_by: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if (self.published is None) == (self.threshold is None):
@@ -150,6 +152,8 @@ def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
     tasks = {}
     for name, fields in yaml.safe_load(path.read_text(encoding="utf-8"))["tasks"].items():
         published = Published(**fields.pop("published")) if "published" in fields else None
+        if "recorded_by" in fields:
+            fields["recorded_by"] = tuple(_flat(fields["recorded_by"]))
         tasks[name] = LearningTask(name, overrides=tuple(_flat(fields.pop("overrides"))), published=published, **fields)
     return tasks
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +95,23 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     return points
 
 
+@functools.cache
+def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """The replay buffer of a training with these overrides, as a file that goes with this process; and its facts."""
+    from evorl.cli.main import build_workflow, prepare_for
+    from evorl.workflows.recorded_steps import save_recorded_steps
+
+    config = compose_config([*overrides, "eval_interval=0"])
+    prepare_for({**config, "compilation_cache": False})
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    workflow = build_workflow(config)
+    path = Path(folder) / "recorded"
+    facts = save_recorded_steps(workflow, workflow.learn(key=config.seed), path)
+    workflow.close()
+    return str(path), {name: value for name, value in facts.items() if name not in ("format", "columns")}
+
+
 def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
     """Train as the command line does, recorded in a folder that is thrown away.
 
@@ -124,8 +145,12 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     from evorl.runs.folder import RunFolder
 
     load_before = os.getloadavg()[0]
+    loaded, recorded = [], {}
+    if task.recorded_by is not None:
+        path, facts = recorded_steps(tuple(task.recorded_by))
+        loaded, recorded = [f"replay.load={path}"], {"recorded": {"overrides": list(task.recorded_by), **facts}}
     curve = ScoreCurve(task.score)
-    config = compose_config(overrides)
+    config = compose_config([*overrides, *loaded])
     prepare_for({**config, "compilation_cache": False})
     workflow = build_workflow(config)
     most_seconds = float("inf") if task.within_minutes is None else 60 * task.within_minutes
@@ -138,6 +163,7 @@ def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
     return {
         "title": task.title,
         "overrides": list(overrides),
+        **recorded,
         "backend": config.env.get("backend"),
         "seeds": [config.seed + i for i in range(config.num_seeds)],
         "eval_episodes": config.eval_episodes,
