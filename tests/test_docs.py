@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
 
@@ -131,6 +132,13 @@ def test_reference_has_every_module():
     for path in sorted((ROOT / "evorl").rglob("[!_]*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert named.count(module) == 1, f"add a line '::: {module}' to the page of its room in docs/reference"
+
+
+def test_the_conda_environment_installs_what_pip_does():
+    environment = yaml.safe_load((ROOT / "environment.yaml").read_text(encoding="utf-8"))
+    *_, with_pip = environment["dependencies"]
+    assert with_pip == {"pip": ["-c constraints.txt", "-e ."]}
+    assert "pip install -c constraints.txt -e ." in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_this_test_bites(tmp_path):

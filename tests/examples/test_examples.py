@@ -14,9 +14,10 @@ EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"
 SHORT: dict[str, dict[str, Any]] = {
     "dqn_cartpole": {"rollouts": 50, "eval_every": 25, "warm_up": 100},
     "ppo_cartpole": {"rollouts": 2, "eval_every": 1},
+    "sac_maze": {"total_timesteps": 1440},
     "td3_pendulum": {"rollouts": 50, "eval_every": 50, "warm_up": 100},
 }
-RETURNS = {"cartpole": (8.0, 500.0), "pendulum": (-2000.0, 0.0)}
+RETURNS = {"cartpole": (8.0, 500.0), "maze": (0.0, 1.0), "pendulum": (-2000.0, 0.0)}  # of the maze, success
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
