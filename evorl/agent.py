@@ -15,9 +15,9 @@ from evorl.config.defaults import completed
 from evorl.config.names import did_you_mean, load_all
 from evorl.config.nodes import node_from_config, node_type, plain
 from evorl.config.values import checked_mapping, checked_value
-from evorl.distributions import ActionDistribution, distribution_for
+from evorl.distributions import ActionDistribution, Categorical, distribution_for
 from evorl.envs.env import Env
-from evorl.envs.space import GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
+from evorl.envs.space import ACTION_MASK, GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
 from evorl.networks.torsos import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
@@ -157,13 +157,13 @@ def _name_of(agent: type[Agent]) -> str:
 
 
 def select_observation(obs: Observation, key: str | None) -> Observation:
-    """The entry ``key`` of a dict observation. For ``None`` all of it; one with goals is joined with the desired one.
+    """The entry ``key`` of a dict observation. For ``None`` all of it, as ``read_of_entries`` says.
 
     Raises:
         ValueError: the observation has no such entry, or no entries at all; or it cannot be joined with its goal.
     """
     if key is None:
-        return joined_with_goal(obs) if isinstance(obs, Mapping) and set(obs) == GOAL_KEYS else obs
+        return read_of_entries(obs) if isinstance(obs, Mapping) else obs
     if not isinstance(obs, Mapping):
         raise ValueError(f"the observation is one array, it has no entry {key!r}: leave the observation key empty.")
     if key not in obs:
@@ -171,6 +171,43 @@ def select_observation(obs: Observation, key: str | None) -> Observation:
         raise ValueError(f"the observation has no entry {key!r}.{did_you_mean(key, obs)} {there_are}")
     entries: Mapping[Any, Observation] = obs
     return entries[key]
+
+
+def read_of_entries(obs: Mapping[str, Any]) -> Observation:
+    """What of a dict observation is read where no entry is named: all but the action mask.
+
+    One with goals is joined with the desired one. A single entry beside a mask is read as if there were no mask.
+    """
+    entries = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
+    if set(entries) == GOAL_KEYS:
+        return joined_with_goal(entries)
+    return next(iter(entries.values())) if len(entries) == 1 < len(obs) else entries
+
+
+def allowed_only(outputs: jax.Array, obs: Observation) -> jax.Array:
+    """``outputs`` of discrete actions, ``-inf`` where the ``action_mask`` of an observation forbids the action.
+
+    This is the one place where masks are read: for logits of policies, and for action values wherever one of them is
+    chosen. Where a mask forbids everything, as it may once an episode has ended, nothing is forbidden.
+
+    Args:
+        outputs: a number for each action, ``[..., A]``.
+        obs: observations ``[..., *observation]``; without an entry ``action_mask``, nonzero where an action is allowed,
+            ``[..., A]``, the outputs are returned as they are.
+
+    Raises:
+        ValueError: the mask has another number of actions.
+    """
+    mask = obs.get(ACTION_MASK) if isinstance(obs, Mapping) else None
+    if mask is None:
+        return outputs
+    if mask.shape[-1:] != outputs.shape[-1:]:
+        raise ValueError(
+            f"the observation's action_mask has the shape {mask.shape}, and the network's outputs {outputs.shape}: a "
+            "mask has one entry for each discrete action."
+        )
+    mask = mask.astype(jnp.bool_)
+    return jnp.where(mask | ~mask.any(axis=-1, keepdims=True), outputs, -jnp.inf)
 
 
 def joined_with_goal(obs: Mapping[str, Any]) -> jax.Array:
@@ -255,7 +292,9 @@ class RandomAgent(Agent):
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         num_rows = jax.tree.leaves(sample_batch.obs)[0].shape[0]
-        return random_actions(agent_state.extra_state.space, as_typed_key(key), num_rows), PyTreeDict()
+        return random_actions(
+            agent_state.extra_state.space, as_typed_key(key), num_rows, sample_batch.obs
+        ), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -269,8 +308,12 @@ class _ActionSpace(PyTreeData):
     space: Space = pytree_field(static=True)
 
 
-def random_actions(action_space: Space, key: Key, num_rows: int) -> Action:
-    """Uniform actions ``[num_rows, ...]``; ``key`` is one for all or one per row."""
-    if key.ndim == 0:
-        key = jax.random.split(key, num_rows)
-    return jax.vmap(action_space.sample)(key)
+def random_actions(action_space: Space, key: Key, num_rows: int, obs: Observation = None) -> Action:
+    """Uniform actions ``[num_rows, ...]`` of those that ``obs`` allows; ``key`` is one for all or one per row."""
+    keys = jax.random.split(key, num_rows) if key.ndim == 0 else key
+    has_mask = isinstance(obs, Mapping) and ACTION_MASK in obs
+    return _random_allowed(num_outputs(action_space), keys, obs) if has_mask else jax.vmap(action_space.sample)(keys)
+
+
+def _random_allowed(num_actions: int, keys: Key, obs: Observation) -> jax.Array:
+    return Categorical(allowed_only(jnp.zeros((*keys.shape, num_actions)), obs)).sample(keys)

@@ -11,9 +11,11 @@ from evorl.agent import (
     AgentState,
     RandomAgent,
     action_distribution,
+    allowed_only,
     observation_ndim,
     preprocess,
     random_actions,
+    select_observation,
 )
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.space import ActionSpaces, in_words
@@ -66,6 +68,33 @@ def test_observations_are_normalised_and_chosen_in_one_place() -> None:
     assert not np.allclose(seen, OBS.image)
     with pytest.raises(ValueError, match=r"no entry 'speeed'.*Did you mean 'speed'"):
         preprocess(plain, OBS, "speeed")
+
+
+def test_a_mask_forbids_actions_and_is_not_read() -> None:
+    mask = jnp.array([[1, 0, 1], [0, 0, 0]], jnp.int8)
+    obs = PyTreeDict(observation=jnp.arange(4.0).reshape(2, 2), action_mask=mask)
+    outputs = jnp.arange(6.0).reshape(2, 3)
+    masked = allowed_only(outputs, obs)
+    np.testing.assert_array_equal(masked, [[0.0, -jnp.inf, 2.0], [3.0, 4.0, 5.0]])  # all forbidden: nothing is
+    assert allowed_only(outputs, obs.observation) is outputs
+    assert allowed_only(outputs, PyTreeDict(observation=obs.observation)) is outputs
+    with pytest.raises(ValueError, match=r"action_mask has the shape \(2, 3\).*outputs \(2, 4\)"):
+        allowed_only(jnp.zeros((2, 4)), obs)
+    assert select_observation(obs, None) is obs.observation
+    assert set(select_observation(obs | {"more": mask}, None)) == {"observation", "more"}
+    assert select_observation(obs, "action_mask") is mask
+    assert observation_ndim(DictSpace({"grid": BOX, "action_mask": Box(0, 1, (3,), jnp.int8)}), None) == 1
+
+
+def test_random_actions_are_uniform_over_what_is_allowed() -> None:
+    obs = PyTreeDict(action_mask=jnp.broadcast_to(jnp.array([True, False, True, True]), (3000, 4)))
+    counts = np.bincount(np.asarray(random_actions(Discrete(4), KEY, 3000, obs)), minlength=4)
+    assert counts[1] == 0
+    np.testing.assert_allclose(counts[[0, 2, 3]], 1000, atol=120)
+    keys = jax.random.split(KEY, 3)
+    few = PyTreeDict(action_mask=obs.action_mask[:3])
+    one = PyTreeDict(action_mask=obs.action_mask[:1])
+    assert random_actions(Discrete(4), keys, 3, few)[1] == random_actions(Discrete(4), keys[1:2], 1, one)[0]
 
 
 def test_the_distribution_suits_the_action_space() -> None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActionValueSettings
 from evorl.envs.env import Env
 from evorl.envs.space import ActionSpaces, Space, num_outputs
@@ -70,7 +70,7 @@ class ActionValueAgent(Agent):
         return apply_network(self.network, params, obs, None, key if self.network.noisy else None)
 
     def q_values(self, agent_state: AgentState, params: Params, obs: Observation, key: Key | None = None) -> jax.Array:
-        """Expected returns of all actions, ``[..., A]``; a noisy network has no noise without a key."""
+        """Expected returns of all actions, also of forbidden ones, ``[..., A]``; without a key there is no noise."""
         return self.outputs(agent_state, params, obs, key)
 
     def acting_params(self, params: Params) -> Params:
@@ -86,16 +86,17 @@ class ActionValueAgent(Agent):
     ) -> tuple[Action, PolicyExtras]:
         """Epsilon-greedy actions, of a noisy network with noise of its own for every row."""
         noise_key, action_key = split_rows(key)
-        q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs, noise_key)
+        obs = sample_batch.obs
+        q_values = self.q_values(agent_state, self.acting_params(agent_state.params), obs, noise_key)
         epsilon = value_at(self.epsilon, 0.0) if agent_state.extra_state is None else agent_state.extra_state
-        return epsilon_greedy(action_key, q_values, epsilon), PyTreeDict()
+        return epsilon_greedy(action_key, allowed_only(q_values, obs), epsilon), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The actions of the greatest expected return."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
-        return jnp.argmax(q_values, axis=-1).astype(jnp.int32), PyTreeDict()
+        return jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32), PyTreeDict()
 
 
 def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:

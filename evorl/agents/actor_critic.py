@@ -5,13 +5,22 @@ An algorithm adds its loss and the numbers in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, action_distribution, observation_ndim, one_observation, preprocess
+from evorl.agent import (
+    Agent,
+    AgentState,
+    action_distribution,
+    allowed_only,
+    observation_ndim,
+    one_observation,
+    preprocess,
+)
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
 from evorl.distributions import ActionDistribution
@@ -211,8 +220,8 @@ class ActorCriticAgent(Agent):
         if self.value_obs_key != self.policy_obs_key:
             value_obs = preprocess(agent_state, obs, self.value_obs_key)
         outputs: Any = self.network.apply({"params": params}, policy_obs, value_obs, recurrent_state, starts)
-        parameters, values, after = outputs
-        return Estimates(self.distribution(parameters), values, after)
+        parameters = allowed_only(outputs[0], obs) if isinstance(obs, Mapping) else outputs[0]
+        return Estimates(self.distribution(parameters), *outputs[1:])
 
     def policy(self, agent_state: AgentState, params: Params, obs: Observation) -> Any:
         """The (unsquashed) action distributions in observations ``[..., *observation]``; not of a recurrent agent."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import PolicySettings
 from evorl.envs.env import Env
 from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
@@ -59,7 +59,7 @@ class PolicyAgent(Agent):
         obs = preprocess(agent_state, sample_batch.obs, self.policy_obs_key)
         outputs = apply_network(self.policy_network, agent_state.params.policy, obs)
         if self.discrete:
-            return jnp.argmax(outputs, axis=-1).astype(jnp.int32), PyTreeDict()
+            return jnp.argmax(allowed_only(outputs, sample_batch.obs), axis=-1).astype(jnp.int32), PyTreeDict()
         return jnp.tanh(outputs) if self.bounded else outputs, PyTreeDict()
 
     def evaluate_actions(

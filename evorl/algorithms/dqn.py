@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, allowed_only
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
@@ -140,7 +140,8 @@ class DQNAgent(ActionValueAgent):
         if self.double:
             choosing = jax.lax.stop_gradient(self.outputs(agent_state, params, batch.next_obs, next_noise))
         chosen = values_of_actions(outputs, batch.actions)
-        next_chosen = values_of_actions(next_outputs, jnp.argmax(self._expected(choosing), axis=-1))
+        next_actions = jnp.argmax(allowed_only(self._expected(choosing), batch.next_obs), axis=-1)
+        next_chosen = values_of_actions(next_outputs, next_actions)
         losses, errors = self._losses(chosen, batch.rewards, batch.extras.discounts, next_chosen)
         loss = (batch.extras.weights * losses).mean()
         return loss, PyTreeDict(td_loss=loss, q_value=self._expected(chosen).mean(), td_errors=errors)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState
+from evorl.agent import AgentState, allowed_only
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.agents.part_settings import ActionValueSettings
 from evorl.config.values import require_positive
@@ -46,7 +46,8 @@ class PQNAgent(ActionValueAgent):
         Targets are Peng's Q(lambda) returns (eq. 4 of the paper and the text below it):
         ``G_t = r_t + discount [lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a)]``, cut where an episode ends.
         """
-        next_values = self.q_values(agent_state, agent_state.params, trajectory.next_obs).max(axis=-1)
+        next_values = self.q_values(agent_state, agent_state.params, trajectory.next_obs)
+        next_values = allowed_only(next_values, trajectory.next_obs).max(axis=-1)
         termination = trajectory.extras.env_extras.termination
         targets = lambda_return(trajectory.rewards, next_values, termination, trajectory.dones, discount, q_lambda)
         return SampleBatch(obs=trajectory.obs, actions=trajectory.actions, extras=PyTreeDict(targets=targets))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
 from evorl.agents.part_settings import RecurrentValueSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
@@ -92,9 +92,12 @@ class R2D2Agent(ActionValueAgent):
     def q_values_and_state(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any
     ) -> tuple[jax.Array, Any]:
-        """Values of all actions ``[..., A]`` in observations ``[..., *observation]``, and the recurrent state after."""
+        """Values of all actions ``[..., A]`` in observations ``[..., *observation]``, and the recurrent state after.
+
+        Those of forbidden actions are ``-inf``: by these values actions are chosen.
+        """
         values, after = self.network.apply(params, preprocess(agent_state, obs, self.obs_key), recurrent_state)
-        return values, after
+        return allowed_only(values, obs), after
 
     def q_values_along(
         self, agent_state: AgentState, params: Params, obs: Observation, recurrent_state: Any, starts: jax.Array

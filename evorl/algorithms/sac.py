@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, action_distribution
+from evorl.agent import AgentState, action_distribution, allowed_only
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
@@ -69,7 +69,8 @@ class SACAgent(CriticEnsembleAgent):
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         """The action distributions in observations ``[N, ...]``."""
-        return self.distribution(self.policy_outputs(agent_state, policy_params, obs))
+        outputs = self.policy_outputs(agent_state, policy_params, obs)
+        return self.distribution(allowed_only(outputs, obs) if isinstance(obs, Mapping) else outputs)
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key

@@ -19,6 +19,7 @@ import numpy as np
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
+ACTION_MASK = "action_mask"  # the entry of a dict observation that says which of the discrete actions are allowed
 
 
 class Space(ByValue, abc.ABC):

@@ -42,7 +42,8 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, walk.step)
         action_key, choice_key = split_rows(step_keys)
         is_chosen = ~walk.ended & (jax.vmap(jax.random.uniform)(choice_key) * (walk.step + 1) < 1.0)
-        env_state = env.step(walk.env_state, random_actions(env.action_space, action_key, num_episodes))
+        actions = random_actions(env.action_space, action_key, num_episodes, walk.env_state.obs)
+        env_state = env.step(walk.env_state, actions)
         return _Walk(
             env_state=env_state,
             chosen=tree_where(is_chosen, walk.env_state.obs, walk.chosen),

@@ -16,7 +16,7 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     """Probabilities of the epsilon-greedy policy; the greedy part is shared by all maximal actions.
 
     Args:
-        q_values: ``[..., A]``.
+        q_values: ``[..., A]``; an action of value ``-inf`` is forbidden, unless all are.
         epsilon: probability of acting uniformly at random, a number or ``[...]``.
 
     Returns:
@@ -25,7 +25,8 @@ def epsilon_greedy_probabilities(q_values: jax.Array, epsilon: jax.Array | float
     is_best = (q_values == q_values.max(axis=-1, keepdims=True)).astype(q_values.dtype)
     greedy = is_best / is_best.sum(axis=-1, keepdims=True)
     epsilon = jnp.asarray(epsilon, q_values.dtype)[..., None]
-    return (1.0 - epsilon) * greedy + epsilon / q_values.shape[-1]
+    is_allowed = jnp.maximum(is_best, q_values != -jnp.inf)
+    return (1.0 - epsilon) * greedy + epsilon * is_allowed / is_allowed.sum(axis=-1, keepdims=True)
 
 
 def epsilon_greedy(key: Key, q_values: jax.Array, epsilon: jax.Array | float) -> jax.Array:

@@ -226,8 +226,8 @@ class OffPolicyWorkflow(Workflow):
         def act(agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Action, PolicyExtras]:
             policy_key, random_key = split_rows(key)
             actions, extras = self.agent.compute_actions(agent_state, sample_batch, policy_key)
-            num_rows = jax.tree.leaves(actions)[0].shape[0]
-            random = random_actions(self.env.action_space, random_key, num_rows)
+            num_rows = len(jax.tree.leaves(actions)[0])
+            random = random_actions(self.env.action_space, random_key, num_rows, sample_batch.obs)
             return jax.tree.map(lambda r, a: jnp.where(warming_up, r, a), random, actions), extras
 
         return act

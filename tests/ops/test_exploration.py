@@ -17,6 +17,12 @@ def test_epsilon_greedy_splits_ties_and_sums_to_one() -> None:
     np.testing.assert_allclose(per_row, [[0, 1, 0], [1 / 3] * 3], rtol=1e-6)
 
 
+def test_epsilon_greedy_shares_chance_among_allowed_actions() -> None:
+    q_values = jnp.array([[1.0, -jnp.inf, 2.0], [-jnp.inf, -jnp.inf, -jnp.inf]])
+    result = epsilon_greedy_probabilities(q_values, 0.5)
+    np.testing.assert_allclose(result, [[0.25, 0.0, 0.75], [1 / 3] * 3], rtol=1e-6)
+
+
 def test_gaussian_noise_is_bounded_and_clipped() -> None:
     actions = jnp.zeros((1000, 2))
     noise = add_gaussian_noise(jax.random.key(0), actions, 0.2)

@@ -11,28 +11,34 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.wrappers.wrapper import Wrapper, has_layer
-from evorl.types import Action, Key, Observation
+from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(Wrapper):
-    """Observations become one vector: arrays are raveled, containers joined in order, integers one-hot encoded."""
+    """Observations become one vector: arrays are raveled, containers joined in order, integers one-hot encoded.
+
+    An ``action_mask`` stays what it is: then the vector is the entry ``observation`` beside it.
+    """
 
     hides_goals = "env.flatten_obs makes one vector of observation and goals"
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        members = [_flat_box(space) for space in _members(env.obs_space)]
+        self._inner_space, self._mask_space = _without_mask(env.obs_space)
+        members = [_flat_box(space) for space in _members(self._inner_space)]
         dtype = np.result_type(*(box.dtype for box in members))
         low = np.concatenate([box.low.astype(dtype) for box in members])
         high = np.concatenate([box.high.astype(dtype) for box in members])
-        self._space = Box(low, high, dtype=dtype)
+        self._vector_space = Box(low, high, dtype=dtype)
 
     @property
-    def obs_space(self) -> Box:
-        """A one-dimensional ``Box``."""
-        return self._space
+    def obs_space(self) -> Space:
+        """A one-dimensional ``Box``; with a mask, a dict of ``observation`` and ``action_mask``."""
+        if self._mask_space is None:
+            return self._vector_space
+        return DictSpace({"observation": self._vector_space, ACTION_MASK: self._mask_space})
 
     def reset(self, key: Key) -> EnvState:
         """See ``Env.reset``."""
@@ -44,13 +50,14 @@ class ObsFlattenWrapper(Wrapper):
         state = self.env.step(env_state, action)
         return state.replace(obs=self._flatten(state.obs))
 
-    def _flatten(self, obs: Observation) -> jax.Array:
+    def _flatten(self, obs: Any) -> Observation:
         parts = []
-        for space, value in zip(_members(self.env.obs_space), _values(self.env.obs_space, obs), strict=True):
+        for space, value in zip(_members(self._inner_space), _values(self._inner_space, obs), strict=True):
             if isinstance(space, Discrete):
                 value = jax.nn.one_hot(value, space.n)
-            parts.append(jnp.ravel(value).astype(self._space.dtype))
-        return jnp.concatenate(parts)
+            parts.append(jnp.ravel(value).astype(self._vector_space.dtype))
+        vector = jnp.concatenate(parts)
+        return vector if self._mask_space is None else PyTreeDict(observation=vector, action_mask=obs[ACTION_MASK])
 
 
 class ObsSelectWrapper(Wrapper):
@@ -102,7 +109,8 @@ class FrameStackWrapper(Wrapper):
     """The observation is the last ``num_frames`` ones, joined along the last axis, the newest last.
 
     ``[O] -> [num_frames * O]``, ``[H, W, C] -> [H, W, num_frames * C]``, and an image without channels gets some:
-    ``[H, W] -> [H, W, num_frames]``. The dtype stays. After a reset every frame is the first observation.
+    ``[H, W] -> [H, W, num_frames]``. The dtype stays. After a reset every frame is the first observation. Of an
+    ``action_mask`` only the newest is seen.
 
     Raises:
         ValueError: some observation is a scalar: flatten it first; or there is a ``FrameStackWrapper`` inside.
@@ -116,6 +124,9 @@ class FrameStackWrapper(Wrapper):
             raise ValueError("There is a FrameStackWrapper inside already: give it the number of frames instead.")
         self.num_frames = positive(num_frames, "num_frames")
         self._space = self._stacked_space(env.obs_space)
+        _, self._mask_space = _without_mask(env.obs_space)
+        if isinstance(self._space, DictSpace) and self._mask_space is not None:
+            self._space = DictSpace({**self._space.spaces, ACTION_MASK: self._mask_space})
 
     @property
     def obs_space(self) -> Space:
@@ -140,7 +151,10 @@ class FrameStackWrapper(Wrapper):
     def _with_stack(self, state: EnvState, stack: Observation) -> EnvState:
         # What the next stack starts with: all frames but the oldest.
         earlier = jax.tree.map(lambda x: x[..., x.shape[-1] // self.num_frames :], stack)
-        return state.replace(obs=stack, _internal=state._internal | {"earlier_frames": earlier})
+        obs: Any = stack
+        if self._mask_space is not None:
+            obs = obs | {ACTION_MASK: state.obs[ACTION_MASK]}
+        return state.replace(obs=obs, _internal=state._internal | {"earlier_frames": earlier})
 
     def _stacked_space(self, space: Space) -> Space:
         if isinstance(space, DictSpace):
@@ -160,6 +174,14 @@ def _with_channels(frame: Any) -> Any:
 
 def _is_index(number: Any, size: int) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool) and bool(0 <= number < size)
+
+
+def _without_mask(space: Space) -> tuple[Space, Space | None]:
+    """The space of what is observed beside an action mask, and that of the mask, ``None`` where there is none."""
+    if not isinstance(space, DictSpace) or ACTION_MASK not in space.spaces:
+        return space, None
+    entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}
+    return DictSpace(entries), space[ACTION_MASK]
 
 
 def _members(space: Space) -> list[Space]:

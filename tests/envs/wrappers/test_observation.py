@@ -221,3 +221,16 @@ def test_a_new_episode_fills_the_stack_with_its_first_frame() -> None:
     assert state.done.all()
     np.testing.assert_array_equal(state.obs[:, 0], state.obs[:, 1])
     np.testing.assert_array_equal(state.info.next_obs[:, 1], state.info.next_obs[:, 0] + 1)
+
+
+def test_an_action_mask_is_neither_flattened_nor_stacked() -> None:
+    mask = Box(False, True, (2,), bool)
+    env = Showing(DictSpace({"a": Box(0.0, 99.0, (2, 2)), "b": Discrete(3), "action_mask": mask}))
+    flat = ObsFlattenWrapper(env)
+    assert flat.obs_space == DictSpace({"observation": Box([0.0] * 7, [99.0] * 4 + [1.0] * 3), "action_mask": mask})
+    stacked = FrameStackWrapper(flat, 2)
+    state = stacked.step(stacked.reset(jax.random.key(0)), 0)
+    assert stacked.obs_space.contains(state.obs)
+    assert (state.obs.observation.shape, state.obs.action_mask.shape) == ((14,), (2,))
+    seen = np.asarray(state.obs.observation)
+    assert seen[7] - seen[0] == 1.0

@@ -1,0 +1,105 @@
+"""No agent with discrete actions takes a forbidden one, and what it learns stays finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import agents_acting_in
+from evorl.envs import create_env
+from evorl.envs.space import ActionSpaces
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.support.masked_env import MADE_BY, NUM_ACTIONS
+from tests.support.small_workflows import arrays, one_iteration, small
+
+ENV = {"factory": MADE_BY, "max_episode_steps": 10}
+AGENTS = {
+    "a2c": "A2C",
+    "discor": "DisCor",
+    "dqn": "DQN",
+    "impala": "IMPALA",
+    "pqn": "PQN",
+    "ppo": "PPO",
+    "r2d2": "R2D2",
+    "reinforce": "Reinforce",
+    "sac": "SAC",
+    "trpo": "TRPO",
+}
+NUM_ROWS = 64
+
+
+def _observed() -> PyTreeDict:
+    masks = jax.random.bernoulli(jax.random.key(1), 0.4, (NUM_ROWS, NUM_ACTIONS)).at[:, 2].set(True)
+    return PyTreeDict(observation=jax.random.normal(jax.random.key(2), (NUM_ROWS, 3)), action_mask=masks)
+
+
+def _seen(agent_state: Any, obs: Any) -> SampleBatch:
+    if agent_state.recurrent_state is None:
+        return SampleBatch(obs=obs)
+    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (NUM_ROWS, *x.shape)), agent_state.recurrent_state)
+    return SampleBatch(obs=obs, extras=PyTreeDict(recurrent_state=start))
+
+
+def _are_allowed(actions: Any, obs: Any) -> bool:
+    return bool(np.take_along_axis(np.asarray(obs.action_mask), np.asarray(actions)[:, None], axis=1).all())
+
+
+def test_these_are_all_agents_with_discrete_actions() -> None:
+    """Of the random one see tests/test_agent.py."""
+    assert {*AGENTS.values(), "Random"} == set(agents_acting_in(ActionSpaces.DISCRETE))
+
+
+@pytest.mark.parametrize("algorithm", [*AGENTS, "neuroevolution"])
+def test_only_allowed_actions_are_taken(algorithm: str) -> None:
+    workflow, obs = small(algorithm, ENV), _observed()
+    agent, env = workflow.agent, create_env(ENV)
+
+    @jax.jit
+    def act(key: jax.Array) -> tuple[Any, Any, Any]:
+        state = agent.init(env.obs_space, env.action_space, key)
+        # Far from zero, so that a network prefers forbidden actions somewhere.
+        state = state.replace(params=jax.tree.map(lambda x: 5.0 * x, state.params))
+        batch = _seen(state, obs)
+        explored = jax.vmap(lambda k: agent.compute_actions(state, batch, k)[0])(jax.random.split(key, 8))
+        warmed_up = getattr(workflow, "exploring", None)
+        random = (
+            explored
+            if warmed_up is None
+            else jax.vmap(lambda k: warmed_up(jnp.bool_(True))(state, batch, k)[0])(jax.random.split(key, 8))
+        )
+        return explored, random, agent.evaluate_actions(state, batch, key)[0]
+
+    explored, random, evaluated = act(jax.random.key(0))
+    assert all(_are_allowed(actions, obs) for actions in (*explored, *random, evaluated))
+    if algorithm != "neuroevolution":
+        assert len(np.unique(np.asarray(explored))) == NUM_ACTIONS
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "r2d2", "sac"])
+def test_what_is_learned_stays_finite(algorithm: str) -> None:
+    changes = {"learning_starts": 8.0} if algorithm in ("dqn", "sac") else {}
+    workflow = small(algorithm, ENV, **changes)
+    state = workflow.init(0)
+    before = arrays(state.agent_state.params)
+    for _ in range(3):
+        metrics, state = one_iteration(workflow, state)
+    after = arrays(state.agent_state.params)
+    assert all(np.isfinite(leaf).all() for leaf in after.values())
+    assert any((after[name] != before[name]).any() for name in after)
+    losses = [value for name, value in metrics.items() if name.endswith("loss")]
+    assert losses
+    assert all(np.isfinite(value).all() for value in losses)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_run_is_never_fined_for_a_forbidden_action(algorithm: str) -> None:
+    """An evaluation, and the rollouts that are learned from."""
+    workflow = small(algorithm, ENV)
+    state = workflow.init(0)
+    evaluation = workflow.evaluate(state)
+    np.testing.assert_allclose(evaluation.episode_return, evaluation.episode_length)
