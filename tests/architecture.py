@@ -51,7 +51,10 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {*"wandb evosax gymnasium gymnasium_robotics envpool pettingzoo ale_py ray mujoco minari".split()}
+OPTIONAL_LIBRARIES = {
+    *"wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari".split(),
+    *ENV_LIBRARIES,
+}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

@@ -68,9 +68,10 @@ class CompleteConfigSource(FileConfigSource):
         group, _, name = config_path.partition("/")
         if _names_a_setting(config_path):
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create({"name": name}), {"package": None})
-        if self._names_a_host_env(config_path):
+        if self._names_an_env(config_path):
             library, _, name = name.partition("/")
-            config = {"defaults": [f"/env/_{library}", "_self_"], "env": {"name": name}}
+            options = f"env/_{library}" if super().is_config(f"env/_{library}") else "env/_options"
+            config = {"defaults": [f"/{options}", "_self_"], "env": {"library": library, "name": name}}
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
         result = super().load_config(_file_of(config_path))
         package = ""
@@ -88,16 +89,16 @@ class CompleteConfigSource(FileConfigSource):
     def is_config(self, config_path: str) -> bool:
         """Whether it is a file, or a choice of a short form."""
         is_file = super().is_config(_file_of(config_path))
-        return is_file or _names_a_setting(config_path) or self._names_a_host_env(config_path)
+        return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
-    def _names_a_host_env(self, config_path: str) -> bool:
-        """Whether it is ``env/<library>/<name>`` of a library of simulators, of which any name may be tried."""
+    def _names_an_env(self, config_path: str) -> bool:
+        """Whether it is ``env/<library>/<name>`` of a library without a folder of files: any name may be tried."""
         group, library, name = (*config_path.split("/", 2), "", "")[:3]
-        if group != "env" or not name or super().is_config(config_path):
+        if group != "env" or not name or super().is_config(config_path) or super().is_group(f"env/{library}"):
             return False
-        from evorl.envs.factory import HOST_LIBRARIES
+        from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
 
-        return library in HOST_LIBRARIES
+        return library in LIBRARIES | HOST_LIBRARIES
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """The files of a folder; those of ``agent`` for the parts that are agents."""

@@ -17,6 +17,10 @@ LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
     "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
+    "playground": "evorl.envs.playground:create_wrapped_playground_env",
+    "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",
+    "craftax": "evorl.envs.craftax:create_wrapped_craftax_env",
+    "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
 }
 # Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
 HOST_LIBRARIES = {

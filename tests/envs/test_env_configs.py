@@ -14,12 +14,21 @@ from evorl.envs import available_envs
 from evorl.envs.options import EnvOptions
 
 FOLDER = config_folder() / "env"
-NAMES = [(library, name) for library, names in available_envs().items() for name in names]
+# Of a library without files all names are composed alike.
+NAMES = [
+    (library, name)
+    for library, names in available_envs().items()
+    for name in (names if (FOLDER / library).is_dir() else names[:2])
+]
 # What differs from the options of every environment, by library.
 OF_LIBRARY = {
     "brax": {"backend": None, "max_episode_steps": 1000},
     "gymnax": {},
     "host": {"host": "auto", "num_threads": None},
+    "playground": {"impl": None, "action_repeat": None},
+    "jumanji": {"generator": None},
+    "craftax": {},
+    "xminigrid": {},
 }
 # What only one environment has: the arguments of the function that makes it.
 OF_NAME = {

@@ -1,0 +1,153 @@
+"""Craftax and Craftax-Classic, observed by symbols. The package is imported when one of them is made.
+
+The library ends an episode after ``max_timesteps`` and does not say that this was the reason. Here it has no clock:
+that of evorl is as long by default, and tells the end as truncation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.names import no_such
+from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
+from evorl.envs.space import Box, Discrete
+from evorl.envs.stack import wrap_env
+from evorl.envs.vector import VectorEnv
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeDict
+
+ENV_NAMES = ("Craftax-Symbolic-v1", "Craftax-Classic-Symbolic-v1")
+EXCLUDED = {
+    f"Craftax-{kind}Pixels-v1": f"it is the picture of what Craftax-{kind}Symbolic-v1 says in symbols: take that"
+    for kind in ("", "Classic-")
+}
+_NO_LIMIT = 2**31 - 1
+
+
+class CraftaxAdapter(Env):
+    """Craftax as an ``Env``, without a clock.
+
+    ``info.metrics`` says of every achievement whether it is reached, 1 or 0, at every step of the episode; the
+    library says it, in percent, in the last step only.
+
+    Args:
+        craftax_env: an environment of the library, one of those that do not start new episodes by themselves.
+        params: its parameters, by default its ``default_params``; their ``max_timesteps`` are not looked at.
+        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
+            same ``craftax_env`` and ``params``.
+    """
+
+    def __init__(self, craftax_env: Any, params: Any = None, spec: Any = None) -> None:
+        self.craftax_env = craftax_env
+        self._spec = spec
+        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+            params = craftax_env.default_params if params is None else params
+            self._given_params = params
+            self.params = params.replace(max_timesteps=_NO_LIMIT)
+            self._action_space = Discrete(craftax_env.num_actions)
+            obs, state = jax.eval_shape(craftax_env.reset_env, jax.random.key(0), self.params)
+            self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
+            action = jnp.zeros((), jnp.int32)
+            state = jax.eval_shape(craftax_env.step_env, jax.random.key(0), state, action, self.params)[1]
+        # After a step some numbers have other dtypes than after a reset.
+        self._dtypes = jax.tree.map(lambda x: x.dtype, state)
+        achievements = importlib.import_module(type(craftax_env).__module__).Achievement
+        self._achievements = {f"Achievements/{member.name.lower()}": member.value for member in achievements}
+
+    @property
+    def obs_space(self) -> Box:
+        """A vector within [0, 1]: what is seen of the map, the inventory and the body."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Discrete:
+        """The library's actions."""
+        return self._action_space
+
+    @compiled
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        reset_key, episode_key = jax.random.split(as_typed_key(key))
+        obs, state = self.craftax_env.reset_env(reset_key, self.params)
+        return self._env_state(obs, state, 0.0, False, episode_key)
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        key, state = env_state._internal.key, env_state.env_state
+        step_key = jax.random.fold_in(key, jnp.asarray(state.timestep, jnp.uint32))
+        obs, state, reward, done, _ = self.craftax_env.step_env(step_key, state, action, self.params)
+        return self._env_state(obs, state, reward, done, key)
+
+    def _env_state(self, obs: Any, state: Any, reward: Any, done: Any, key: Key) -> EnvState:
+        state, done = jax.tree.map(jnp.asarray, state, self._dtypes), jnp.asarray(done, jnp.bool_)
+        reached = jnp.asarray(state.achievements, jnp.float32)
+        metrics = PyTreeDict({name: reached[i] for name, i in self._achievements.items()})
+        info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=metrics)
+        obs = jnp.asarray(obs, self._obs_space.dtype)
+        return EnvState(state, obs, jnp.asarray(reward, jnp.float32), done, info, PyTreeDict(key=key))
+
+    def _identity(self) -> Any:
+        return self._spec if self._spec is not None else (id(self.craftax_env), id(self._given_params))
+
+    def __repr__(self) -> str:
+        return f"CraftaxAdapter({self.craftax_env.name!r})"
+
+
+def create_wrapped_craftax_env(env_name: str, **options: Any) -> VectorEnv:
+    """A vector env of Craftax.
+
+    Args:
+        env_name: one of ``ENV_NAMES``.
+        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is the library's ``max_timesteps`` by
+            default; every other one is a parameter of the environment (``god_mode`` ...).
+
+    Raises:
+        ValueError: unknown environment or option.
+        ImportError: Craftax is not installed.
+    """
+    shared, arguments = split_options(options)
+    env, limit = _make_adapter(env_name, as_hashable(arguments))
+    return wrap_env(env, **{"max_episode_steps": limit, **{k: v for k, v in shared.items() if v is not None}})
+
+
+@functools.lru_cache(maxsize=16)
+def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]:
+    """The environment, and the time limit that it would have."""
+    if env_name in EXCLUDED:
+        raise ValueError(f"craftax {env_name} is not available here: {EXCLUDED[env_name]}.")
+    if env_name not in ENV_NAMES:
+        raise ValueError(no_such("environment of Craftax", env_name, ENV_NAMES))
+    options = from_hashable(arguments)
+    # The library imports the environment now, and says what pictures it loads.
+    with jax.ensure_compile_time_eval(), contextlib.redirect_stdout(io.StringIO()):
+        env = _craftax_env_module().make_craftax_env_from_name(env_name, auto_reset=False)
+        params = env.default_params
+        names = {field.name for field in dataclasses.fields(params)} - {"max_timesteps"}
+        check_options(f"craftax {env_name}", options, names)
+        adapter = CraftaxAdapter(env, params.replace(**options), ("craftax", env_name, arguments))
+    return adapter, int(params.max_timesteps)
+
+
+@functools.cache
+def _craftax_env_module() -> Any:
+    """The module of the library that makes environments."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+            from craftax import craftax_env
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "craftax":
+            raise ImportError("environments of Craftax need the package craftax: pip install craftax") from error
+        raise
+    return craftax_env

@@ -1,0 +1,241 @@
+"""Environments of Jumanji: puzzles, packing and routing, most with action masks. Jumanji is imported when it is used.
+
+Observations are dicts; their entry ``action_mask`` says which actions are allowed. Three things differ from Jumanji:
+
+- Its environments end by themselves after ``time_limit`` steps, which they tell as termination. Here they are built
+  without a limit, and the clock is evorl's, by default as long: that end is told as truncation.
+- Actions of several parts are numbered: part i of action a is ``numpy.unravel_index(a, parts)[i]``. That needs a mask
+  of whole actions, or none; environments whose masks are of single parts are left out.
+- Whole numbers among the observations have no upper bound where Jumanji's is the time limit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
+from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
+from evorl.envs.stack import wrap_env
+from evorl.envs.vector import VectorEnv
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, Observation, PyTreeDict
+
+ENV_NAMES = (
+    "BinPack-v2",
+    "CVRP-v1",
+    "FlatPack-v0",
+    "Game2048-v1",
+    "GraphColoring-v1",
+    "Knapsack-v1",
+    "Maze-v0",
+    "Minesweeper-v0",
+    "PacMan-v1",
+    "RubiksCube-v0",
+    "RubiksCube-partly-scrambled-v0",
+    "SlidingTilePuzzle-v0",
+    "Snake-v1",
+    "Sudoku-v0",
+    "Sudoku-very-easy-v0",
+    "TSP-v1",
+    "Tetris-v0",
+)
+_SEVERAL_AGENTS = "its agents act together, and agents here act alone"
+EXCLUDED = {
+    **dict.fromkeys(("Cleaner-v0", "Connector-v3", "LevelBasedForaging-v0", "MMST-v0"), _SEVERAL_AGENTS),
+    **dict.fromkeys(("MultiCVRP-v0", "RobotWarehouse-v0", "SearchAndRescue-v0"), _SEVERAL_AGENTS),
+    "JobShop-v0": "an action has a part for each machine, with a mask of its own: 21^10 actions cannot be numbered",
+    "Sokoban-v0": "it downloads its levels when it is made",
+}
+_NO_LIMIT = 2**31 - 1
+
+
+class JumanjiAdapter(Env):
+    """An environment of Jumanji as an ``Env``, without a clock and without Jumanji's autoreset.
+
+    Args:
+        jumanji_env: an instance of Jumanji's ``Environment``; a last step whose discount is not 0 is a truncation.
+        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
+            same ``jumanji_env``.
+
+    Raises:
+        ValueError: there are several rewards, or actions that cannot be numbered.
+    """
+
+    def __init__(self, jumanji_env: Any, spec: Any = None) -> None:
+        self.jumanji_env = jumanji_env
+        self._spec = spec
+        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+            state, first = jax.eval_shape(jumanji_env.reset, jax.random.key(0))
+            seen = _as_dict(first.observation)
+            mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+            self._parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
+            self._action_space = Discrete(math.prod(self._parts or (jumanji_env.action_spec.num_values,)))
+            if first.reward.shape:
+                raise ValueError(f"{jumanji_env!r} pays rewards of shape {first.reward.shape}: {_SEVERAL_AGENTS}.")
+            step = jax.eval_shape(jumanji_env.step, state, self._native(jnp.zeros((), jnp.int32)))
+            self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
+            # After a step some numbers have other dtypes than after a reset.
+            self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
+            space = _space(jumanji_env.observation_spec, _as_dict(step[1].observation))
+            if mask is not None and isinstance(space, DictSpace):
+                masks = Box(False, True, (self._action_space.n,), jnp.bool_)
+                space = DictSpace({**space.spaces, ACTION_MASK: masks})
+            self._obs_space = space
+
+    @property
+    def obs_space(self) -> Space:
+        """A dict of the library's entries; shapes and dtypes as it really returns them."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Discrete:
+        """The numbers of all actions."""
+        return self._action_space
+
+    @compiled
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        state, timestep = self.jumanji_env.reset(as_typed_key(key))
+        return self._env_state(state, timestep.replace(reward=jnp.zeros(()), discount=jnp.ones(())))
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self._env_state(*self.jumanji_env.step(env_state.env_state, self._native(action)))
+
+    def _native(self, action: Action) -> jax.Array:
+        """The library's action of this number."""
+        if self._parts is None:
+            return action
+        return jnp.stack(jnp.unravel_index(action, self._parts)).astype(self.jumanji_env.action_spec.dtype)
+
+    def _env_state(self, state: Any, timestep: Any) -> EnvState:
+        outcome = (state, timestep.observation, timestep.extras if self._has_metrics else {})
+        dtypes = (*self._dtypes[:2], self._dtypes[2] if self._has_metrics else {})
+        state, obs, extras = jax.tree.map(jnp.asarray, outcome, dtypes)
+        done = jnp.asarray(timestep.last(), jnp.bool_)
+        termination = done & (timestep.discount == 0.0)
+        info = PyTreeDict(termination=termination, truncation=done & ~termination, metrics=PyTreeDict(extras))
+        return EnvState(state, self._observed(obs), jnp.asarray(timestep.reward, jnp.float32), done, info)
+
+    def _observed(self, obs: Any) -> Observation:
+        obs = _as_dict(obs)
+        if isinstance(obs, PyTreeDict) and ACTION_MASK in obs:
+            return obs | {ACTION_MASK: obs[ACTION_MASK].reshape(-1).astype(jnp.bool_)}
+        return obs
+
+    def _identity(self) -> Any:
+        return self._spec if self._spec is not None else id(self.jumanji_env)
+
+    def __repr__(self) -> str:
+        return f"JumanjiAdapter({type(self.jumanji_env).__name__})"
+
+
+def _parts_of(env: Any, mask_shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """How many choices each part of an action has; ``None`` for actions that are numbers already."""
+    spec = env.action_spec
+    if not hasattr(spec, "num_values"):
+        raise ValueError(f"actions of {env!r} are no choices: {spec!r}.")
+    if not spec.shape:
+        return None
+    parts = tuple(int(n) for n in np.ravel(spec.num_values))
+    if mask_shape is not None and mask_shape != parts:
+        raise ValueError(
+            f"an action of {type(env).__name__} has {len(parts)} parts, of which each has a mask of its own, together "
+            f"{mask_shape}: evorl numbers whole actions, and agents here act alone."
+        )
+    return parts
+
+
+def create_wrapped_jumanji_env(
+    env_name: str, *, generator: Mapping[str, Any] | None = None, **options: Any
+) -> VectorEnv:
+    """A vector env of Jumanji.
+
+    Args:
+        env_name: one of ``ENV_NAMES``.
+        generator: arguments of the environment's generator of problems, such as ``{"num_rows": 5, "num_cols": 5}`` for
+            ``Maze-v0``, all of them that it needs; ``None`` for its usual one.
+        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is Jumanji's ``time_limit`` by default;
+            every other one is an argument of the environment's class (``num_rows`` of ``Snake-v1``).
+
+    Raises:
+        ValueError: unknown environment or option, or one that cannot be stepped here; in words.
+        ImportError: Jumanji is not installed.
+    """
+    shared, arguments = split_options(options)
+    env, limit = _make_adapter(env_name, as_hashable(arguments), as_hashable(generator or {}))
+    if shared.get("max_episode_steps") is None:
+        shared["max_episode_steps"] = limit
+    return wrap_env(env, **shared)
+
+
+@functools.lru_cache(maxsize=64)
+def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[JumanjiAdapter, int | None]:
+    """The environment, and the time limit that it would have."""
+    if env_name in EXCLUDED:
+        raise ValueError(f"jumanji {env_name} is not available here: {EXCLUDED[env_name]}.")
+    jumanji = _jumanji()
+    known = jumanji.registered_environments()
+    if env_name not in known:
+        raise ValueError(no_such("environment of Jumanji", env_name, [n for n in sorted(known) if n not in EXCLUDED]))
+    options, problem = from_hashable(arguments), from_hashable(generator)
+    with jax.ensure_compile_time_eval():
+        env = jumanji.make(env_name)
+        names = parameter_names(type(env))
+        check_options(f"jumanji {env_name}", options, names - {"generator", "viewer", "time_limit"})
+        if problem:
+            if "generator" not in names:
+                raise ValueError(f"jumanji {env_name} has no generator of problems: leave env.generator out.")
+            make_problem = type(env.generator)
+            valid = parameter_names(make_problem)
+            for name in problem:
+                if name not in valid:
+                    raise ValueError(no_such(f"argument of the generator {make_problem.__name__}", name, valid))
+            options["generator"] = make_problem(**problem)
+        limit = getattr(jumanji.make(env_name, **options), "time_limit", None)
+        env = jumanji.make(env_name, **options, **({} if limit is None else {"time_limit": _NO_LIMIT}))
+    return JumanjiAdapter(env, ("jumanji", env_name, arguments, generator)), limit
+
+
+@functools.cache
+def _jumanji() -> Any:
+    """The package."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+            import jumanji
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "jumanji":
+            raise ImportError("environments of Jumanji need the package jumanji: pip install jumanji") from error
+        raise
+    return jumanji
+
+
+def _as_dict(obs: Any) -> Any:
+    """An observation of the library, named tuples or dataclasses of arrays, as dicts; ``items`` becomes ``items_``."""
+    names = getattr(obs, "_fields", ()) or getattr(obs, "__dataclass_fields__", ())
+    if not names:
+        return obs
+    return PyTreeDict({f"{name}_" if hasattr(dict, name) else name: _as_dict(getattr(obs, name)) for name in names})
+
+
+def _space(spec: Any, obs: Any) -> Space:
+    """The space of observations ``obs``, with the bounds that ``spec`` says."""
+    if isinstance(obs, Mapping):
+        return DictSpace({name: _space(spec[name.removesuffix("_")], entry) for name, entry in obs.items()})
+    if obs.dtype == jnp.bool_:
+        return Box(False, True, obs.shape, obs.dtype)
+    low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    low, high = (np.broadcast_to(np.asarray(bound, np.float64), obs.shape) for bound in (low, high))
+    return Box(low, high, dtype=obs.dtype)

@@ -1,0 +1,178 @@
+"""The MiniGrid environments of XLand-MiniGrid: rooms, keys and doors. The package is imported when one is made.
+
+Cells are seen one-hot: ``[V, V, 25]``, of which 13 stand for tiles and 12 for colours. In the library they are numbers
+of tiles and colours, which networks without an embedding would read as sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.names import no_such
+from evorl.config.values import positive
+from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
+from evorl.envs.space import Box, Discrete
+from evorl.envs.stack import wrap_env
+from evorl.envs.vector import VectorEnv
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeDict
+
+ENV_NAMES = (
+    "MiniGrid-BlockedUnlockPickUp",
+    "MiniGrid-DoorKey-5x5",
+    "MiniGrid-DoorKey-6x6",
+    "MiniGrid-DoorKey-8x8",
+    "MiniGrid-DoorKey-16x16",
+    "MiniGrid-Empty-5x5",
+    "MiniGrid-Empty-6x6",
+    "MiniGrid-Empty-8x8",
+    "MiniGrid-Empty-16x16",
+    "MiniGrid-EmptyRandom-5x5",
+    "MiniGrid-EmptyRandom-6x6",
+    "MiniGrid-EmptyRandom-8x8",
+    "MiniGrid-EmptyRandom-16x16",
+    "MiniGrid-FourRooms",
+    "MiniGrid-LockedRoom",
+    "MiniGrid-MemoryS8",
+    "MiniGrid-MemoryS16",
+    "MiniGrid-MemoryS32",
+    "MiniGrid-MemoryS64",
+    "MiniGrid-MemoryS128",
+    "MiniGrid-Playground",
+    "MiniGrid-Unlock",
+    "MiniGrid-UnlockPickUp",
+)
+
+
+class XMiniGridAdapter(Env):
+    """An environment of XLand-MiniGrid as an ``Env``, without any autoreset.
+
+    The agent sees a square of cells in front of it. A goal that is reached in the last step of the time limit is a
+    termination.
+
+    Args:
+        grid_env: an instance of the library's ``Environment``, not wrapped.
+        params: its parameters; ``max_steps`` is its time limit, and stands in its rewards.
+        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only those of the very
+            same ``grid_env`` and ``params``.
+    """
+
+    def __init__(self, grid_env: Any, params: Any, spec: Any = None) -> None:
+        self.grid_env = grid_env
+        self.params = params
+        self._spec = spec
+        self._action_space = Discrete(grid_env.num_actions(params))
+        self._num_tiles, self._num_colors = _num_kinds()
+        width, height, _ = grid_env.observation_shape(params)
+        self._obs_space = Box(0.0, 1.0, (width, height, self._num_tiles + self._num_colors))
+        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+            start = jax.eval_shape(lambda key: grid_env.reset(params, key), jax.random.key(0))
+            step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
+        # After a step some numbers have other dtypes than after a reset.
+        self._dtypes = jax.tree.map(lambda x: x.dtype, step)
+
+    @property
+    def obs_space(self) -> Box:
+        """``[V, V, 25]``, tiles and colours one-hot."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Discrete:
+        """The library's actions."""
+        return self._action_space
+
+    @property
+    def max_episode_steps(self) -> int:
+        """The ``max_steps`` of the parameters."""
+        return int(self.params.max_steps)
+
+    @compiled
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self._env_state(self.grid_env.reset(self.params, as_typed_key(key)))
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self._env_state(self.grid_env.step(self.params, env_state.env_state, action))
+
+    def _env_state(self, timestep: Any) -> EnvState:
+        timestep = jax.tree.map(jnp.asarray, timestep, self._dtypes)
+        done = timestep.last()
+        termination = done & (timestep.discount == 0.0)
+        info = PyTreeDict(termination=termination, truncation=done & ~termination, metrics=PyTreeDict())
+        tiles, colors = timestep.observation[..., 0], timestep.observation[..., 1]
+        seen = (jax.nn.one_hot(tiles, self._num_tiles), jax.nn.one_hot(colors, self._num_colors))
+        reward = jnp.asarray(timestep.reward, jnp.float32)
+        return EnvState(timestep, jnp.concatenate(seen, axis=-1), reward, done, info)
+
+    def _identity(self) -> Any:
+        return self._spec if self._spec is not None else (id(self.grid_env), id(self.params))
+
+    def __repr__(self) -> str:
+        return f"XMiniGridAdapter({type(self.grid_env).__name__})"
+
+
+def create_wrapped_xminigrid_env(env_name: str, **options: Any) -> VectorEnv:
+    """A vector env of XLand-MiniGrid.
+
+    Args:
+        env_name: one of ``ENV_NAMES``.
+        **options: the fields of ``EnvOptions``; every other one is a parameter of the environment (``view_size`` ...).
+
+    Raises:
+        ValueError: unknown environment or option, or a value out of range.
+        ImportError: the package is not installed.
+    """
+    shared, arguments = split_options(options)
+    limit = shared.pop("max_episode_steps", None)
+    if limit is not None:  # the environment's clock, which its rewards look at
+        arguments["max_steps"] = positive(limit, "max_episode_steps")
+    return wrap_env(_make_adapter(env_name, as_hashable(arguments)), **shared)
+
+
+@functools.lru_cache(maxsize=64)
+def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
+    if env_name.startswith("XLand-"):
+        raise ValueError(
+            f"xminigrid {env_name} is not available here: its tasks are sets of rules, which are downloaded. "
+            f"There are: {', '.join(ENV_NAMES)}."
+        )
+    if env_name not in ENV_NAMES:
+        raise ValueError(no_such("environment of XLand-MiniGrid", env_name, ENV_NAMES))
+    options = from_hashable(arguments)
+    with jax.ensure_compile_time_eval():
+        grid_env, params = _xminigrid().make(env_name)
+        names = {field.name for field in dataclasses.fields(params)} - {"render_mode"}
+        check_options(f"xminigrid {env_name}", options, names)
+        return XMiniGridAdapter(grid_env, params.replace(**options), ("xminigrid", env_name, arguments))
+
+
+@functools.cache
+def _xminigrid() -> Any:
+    """The package."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+            import xminigrid
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "xminigrid":
+            raise ImportError(
+                "environments of XLand-MiniGrid need the package xminigrid: pip install xminigrid"
+            ) from error
+        raise
+    return xminigrid
+
+
+def _num_kinds() -> tuple[int, int]:
+    """How many tiles and colours there are."""
+    from xminigrid.core import constants
+
+    return constants.NUM_TILES, constants.NUM_COLORS
