@@ -28,7 +28,7 @@ class ObsFlattenWrapper(Wrapper):
         super().__init__(env)
         self._inner_space, self._mask_space = _without_mask(env.obs_space)
         members = [_flat_box(space) for space in _members(self._inner_space)]
-        dtype = np.result_type(*(box.dtype for box in members))
+        dtype = jnp.result_type(*(box.dtype for box in members))  # JAX's: floats beside integers stay float32
         low = np.concatenate([box.low.astype(dtype) for box in members])
         high = np.concatenate([box.high.astype(dtype) for box in members])
         self._vector_space = Box(low, high, dtype=dtype)

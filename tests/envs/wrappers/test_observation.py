@@ -223,6 +223,12 @@ def test_a_new_episode_fills_the_stack_with_its_first_frame() -> None:
     np.testing.assert_array_equal(state.info.next_obs[:, 1], state.info.next_obs[:, 0] + 1)
 
 
+def test_integers_beside_floats_are_flattened_to_float32() -> None:
+    env = ObsFlattenWrapper(Showing(DictSpace({"a": Box(0.0, 99.0, (2,)), "b": Box(0, 99, (), np.int32)})))
+    assert env.obs_space == Box(0.0, 99.0, (3,))
+    assert env.reset(jax.random.key(0)).obs.dtype == np.float32
+
+
 def test_an_action_mask_is_neither_flattened_nor_stacked() -> None:
     mask = Box(False, True, (2,), bool)
     env = Showing(DictSpace({"a": Box(0.0, 99.0, (2, 2)), "b": Discrete(3), "action_mask": mask}))
