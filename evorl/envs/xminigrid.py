@@ -71,7 +71,7 @@ class XMiniGridAdapter(Env):
         self._action_space = Discrete(grid_env.num_actions(params))
         self._num_tiles, self._num_colors = _num_kinds()
         width, height, _ = grid_env.observation_shape(params)
-        self._obs_space = Box(0.0, 1.0, (width, height, self._num_tiles + self._num_colors))
+        self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
         with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
             start = jax.eval_shape(lambda key: grid_env.reset(params, key), jax.random.key(0))
             step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
@@ -80,7 +80,7 @@ class XMiniGridAdapter(Env):
 
     @property
     def obs_space(self) -> Box:
-        """``[V, V, 25]``, tiles and colours one-hot."""
+        """``[V, V, 25]``, tiles and colours one-hot, bool."""
         return self._obs_space
 
     @property
@@ -109,9 +109,12 @@ class XMiniGridAdapter(Env):
         termination = done & (timestep.discount == 0.0)
         info = PyTreeDict(termination=termination, truncation=done & ~termination, metrics=PyTreeDict())
         tiles, colors = timestep.observation[..., 0], timestep.observation[..., 1]
-        seen = (jax.nn.one_hot(tiles, self._num_tiles), jax.nn.one_hot(colors, self._num_colors))
-        reward = jnp.asarray(timestep.reward, jnp.float32)
-        return EnvState(timestep, jnp.concatenate(seen, axis=-1), reward, done, info)
+        # Colours are numbered behind the tiles, so that the two never meet.
+        kinds = jnp.arange(self._num_tiles + self._num_colors)
+        seen = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
+        # The next step reads the state alone: what was seen is not carried along twice.
+        timestep = timestep.replace(observation=())
+        return EnvState(timestep, seen, jnp.asarray(timestep.reward, jnp.float32), done, info)
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else (id(self.grid_env), id(self.params))

@@ -61,7 +61,7 @@ def test_every_environment_has_stable_types(name: str) -> None:
 
 def test_cells_are_seen_one_hot() -> None:
     env = create_wrapped_xminigrid_env("MiniGrid-DoorKey-5x5", parallel=2)
-    assert env.obs_space == Box(0.0, 1.0, (7, 7, 25))
+    assert env.obs_space == Box(False, True, (7, 7, 25), bool)
     obs = env.reset(jax.random.key(0)).obs
     np.testing.assert_array_equal(obs[..., :13].sum(axis=-1), 1.0)
     np.testing.assert_array_equal(obs[..., 13:].sum(axis=-1), 1.0)
