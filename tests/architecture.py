@@ -41,8 +41,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "ray": ("evorl/actors/ray_pool",),
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
-    "wandb": ("evorl/recorders/",),
-    "tensorboardX": ("evorl/recorders/",),
+    **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering"),
     "rich": ("evorl/recorders/", "evorl/cli"),
     "orbax": ("evorl/runs",),
@@ -51,10 +50,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {
-    *"wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari".split(),
-    *ENV_LIBRARIES,
-}
+_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari"
+OPTIONAL_LIBRARIES = {*_EXTRAS.split(), *ENV_LIBRARIES}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
