@@ -79,6 +79,16 @@ class BraxAdapter(Env):
         # Some of them return python numbers or other dtypes than their reset does.
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """``q`` and ``qd``, which on every backend are MuJoCo's ``qpos`` and ``qvel``."""
+        bodies = env_state.env_state.pipeline_state
+        return PyTreeDict(q=bodies.q, qd=bodies.qd)
+
+    @property
+    def mujoco_model(self) -> Any:
+        """What brax made its system of."""
+        return self.brax_env.sys.mj_model
+
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else id(self.brax_env)
 

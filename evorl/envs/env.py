@@ -104,6 +104,29 @@ class Env(ByValue, abc.ABC):
         """What it is worth to reach a goal, an ``evorl.envs.goals.task.GoalTask``; ``None`` where nothing says so."""
         return None
 
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """Positions and velocities of simulated bodies, by the names that the library has; empty where there are none.
+
+        Arrays lead with the axes of ``env_state``. float64, which JAX computes in only when it is told to, stands as
+        its bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
+        """
+        del env_state
+        return PyTreeDict()
+
+    @property
+    def mujoco_model(self) -> Any:
+        """The ``mujoco.MjModel`` whose coordinates ``physics`` tells; ``None`` where there is none."""
+        return None
+
+    def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
+        """Draw what is always there behind goals or observations, as walls are: by default nothing.
+
+        Args:
+            axes: of matplotlib, whose horizontal axis is the first of the dimensions.
+            of: ``"goal"`` or ``"observation"``: what is shown.
+            dimensions: which of its numbers, one or two.
+        """
+
     @property
     def unwrapped(self) -> Env:
         """The innermost environment."""
@@ -145,6 +168,19 @@ class EnvAround(Env):
     def goal_task(self) -> Any:
         """See ``Env.goal_task``."""
         return self.env.goal_task
+
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """See ``Env.physics``."""
+        return self.env.physics(env_state)
+
+    @property
+    def mujoco_model(self) -> Any:
+        """See ``Env.mujoco_model``."""
+        return self.env.mujoco_model
+
+    def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
+        """See ``Env.draw_background``."""
+        self.env.draw_background(axes, of, dimensions)
 
     @property
     def unwrapped(self) -> Env:

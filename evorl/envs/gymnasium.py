@@ -187,6 +187,16 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 raise HostEnvError(_failed(i, "step", error)) from error
         return _stacked(self.obs_space, rows), reward, termination, truncation, metrics
 
+    def physics(self) -> dict[str, np.ndarray]:
+        """See ``HostVectorEnv.physics``: ``qpos`` and ``qvel`` of Gymnasium's environments on MuJoCo."""
+        rows = [bodies_of(env) for env in self._envs]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    @property
+    def mujoco_model(self) -> Any:
+        """See ``HostVectorEnv.mujoco_model``."""
+        return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
+
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, made with ``render_mode: rgb_array``."""
         return self._envs[0].render()
@@ -259,6 +269,12 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
     def close(self) -> None:
         """Stop the processes."""
         self._env.close(terminate=True)
+
+
+def bodies_of(env: Any) -> dict[str, np.ndarray]:
+    """``qpos`` and ``qvel`` of one of Gymnasium's environments on MuJoCo; nothing of others."""
+    data = getattr(getattr(env, "unwrapped", env), "data", None)
+    return {name: getattr(data, name).copy() for name in ("qpos", "qvel") if hasattr(data, name)}
 
 
 def _stacked(space: Space, rows: list[Any]) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_value, positive
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
 from evorl.envs.mujoco_task import (
     InvertedDoublePendulum,
@@ -50,7 +51,6 @@ TASKS: dict[str, type[Task]] = {
 }
 ENV_NAMES = tuple(TASKS)
 _ROWS_PER_THREAD = 4  # with fewer, handing them over costs what a second thread gains
-_IMAGE_SIZE = 480
 
 
 class MujocoVectorEnv(HostVectorEnv):
@@ -159,18 +159,21 @@ class MujocoVectorEnv(HostVectorEnv):
     def render(self) -> np.ndarray:
         """See ``HostVectorEnv.render``. Raises ``HostEnvError`` where nothing can draw."""
         data, model = self._data[0], self._model
-        try:
-            if self._renderer is None:
-                self._renderer = self._mujoco.Renderer(model, _IMAGE_SIZE, _IMAGE_SIZE)
-            self._mujoco.mj_setState(model, data, self._states[0], self._parts)
-            self._mujoco.mj_forward(model, data)
-            self._renderer.update_scene(data, self._camera())
-            return self._renderer.render()
-        except Exception as error:  # of several graphics libraries, each with errors of its own
-            raise HostEnvError(
-                f"MuJoCo cannot draw {type(self._task).__name__} here ({type(error).__name__}: {error}). Without a "
-                "screen set MUJOCO_GL=egl or MUJOCO_GL=osmesa, and install that library."
-            ) from error
+        if self._renderer is None:
+            self._renderer = BodyRenderer(model)
+        self._mujoco.mj_setState(model, data, self._states[0], self._parts)
+        self._mujoco.mj_forward(model, data)
+        return self._renderer.frame(data)
+
+    def physics(self) -> dict[str, np.ndarray]:
+        """See ``HostVectorEnv.physics``."""
+        physics = self._physics()
+        return {"qpos": physics.qpos, "qvel": physics.qvel}
+
+    @property
+    def mujoco_model(self) -> Any:
+        """See ``HostVectorEnv.mujoco_model``."""
+        return self._model
 
     def close(self) -> None:
         """See ``HostVectorEnv.close``."""
@@ -227,13 +230,6 @@ class MujocoVectorEnv(HostVectorEnv):
                 f"The simulation of {type(self._task).__name__} in environment {rows[0]} became unstable at step "
                 f"{self._elapsed[rows[0]]} of its episode: not every position and velocity is finite."
             )
-
-    def _camera(self) -> Any:
-        """One that follows the first body."""
-        camera = self._mujoco.MjvCamera()
-        camera.type = self._mujoco.mjtCamera.mjCAMERA_TRACKING
-        camera.trackbodyid, camera.distance, camera.elevation = 1, 4.0, -20.0
-        return camera
 
 
 def make_mujoco_simulators(

@@ -102,6 +102,9 @@ class VectorEnv(EnvAround):
     def close(self) -> None:
         """Give back what the environments hold. JAX environments hold nothing."""
 
+    def show_physics(self) -> None:
+        """Let states hold what ``physics`` tells, as those of JAX environments do anyway."""
+
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
         """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay.

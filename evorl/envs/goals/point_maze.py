@@ -97,6 +97,18 @@ class PointInMaze(Env):
         y = self._moved(place[1], move[1], lambda y: (y, x))
         return observed(jnp.stack([x, y]) - self.places.middle)
 
+    def draw_background(self, axes: Any, of: str, dimensions: tuple[int, ...]) -> None:
+        """See ``Env.draw_background``: the walls, of the goals' and the observations' plane alike."""
+        if sorted(dimensions) != [0, 1]:
+            return
+        walls = np.ma.masked_equal(self.places.is_wall.astype(np.float32), 0)
+        columns, rows = (np.arange(n + 1) - m for n, m in zip(walls.shape[::-1], self.places.middle, strict=True))
+        if tuple(dimensions) == (0, 1):
+            axes.pcolormesh(columns, rows, walls, cmap="Greys", vmin=0, vmax=3, zorder=0)
+            axes.invert_yaxis()  # as the maze is written
+        else:
+            axes.pcolormesh(rows, columns, walls.T, cmap="Greys", vmin=0, vmax=3, zorder=0)
+
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
         """Along one axis from ``start``; ``cell_of`` gives row and column of where that comes to."""
         end = start + move

@@ -20,7 +20,7 @@ from evorl.config.names import load, no_such
 from evorl.envs.env import AutoresetMode, Env, EnvState, compiled, freeze_ended
 from evorl.envs.host.host_row import HostRow
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.host.simulators import Simulators
+from evorl.envs.host.simulators import Simulators, joined_bytes
 from evorl.envs.options import EnvOptions, as_autoreset_mode
 from evorl.envs.stack import put_wrappers
 from evorl.envs.vector import VectorEnv, outer_state
@@ -90,6 +90,24 @@ class HostBackedEnv(VectorEnv):
         """Close the simulators."""
         self.simulators.close()
 
+    def show_physics(self) -> None:
+        """Let states hold what ``physics`` tells, if there is anything; to be called before the first reset."""
+        self.simulators.shows_physics = bool(self.simulators.usual.physics())
+
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """What the simulators tell, as bytes, once ``show_physics`` was called."""
+        told, end, parts = env_state._internal.get("physics"), 0, PyTreeDict()
+        if told is not None:
+            for name, values in self.simulators.usual.physics().items():
+                start, end = end, end + 8 * values.shape[1]
+                parts[name] = told[..., start:end]
+        return parts
+
+    @property
+    def mujoco_model(self) -> Any:
+        """That of the simulators."""
+        return self.simulators.usual.mujoco_model
+
     def render(self) -> Any:
         """A picture of the first simulator, uint8 ``[height, width, 3]``; ``None`` where there is none."""
         return self.simulators.usual.render()
@@ -115,7 +133,7 @@ class HostBackedEnv(VectorEnv):
         answer = self._call("restart", told, mask.shape[0])
         fresh = self._started(answer, keys, env_state._internal.env_id, episode)
         state = tree_where(mask, fresh, env_state)
-        internal = state._internal.replace(token=answer.token, saved=answer.saved)
+        internal = state._internal.replace(**_position(answer))
         return state.replace(_internal=internal)
 
     def is_live(self, env_state: EnvState) -> bool:
@@ -161,9 +179,8 @@ class HostBackedEnv(VectorEnv):
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         answer, internal = stepped.env_state, env_state._internal
-        internal = internal.replace(
-            episode=internal.episode + stepped.done, token=answer.token, saved=answer.saved
-        )  # also where a row is frozen: the simulators went on
+        # Also where a row is frozen: the simulators went on.
+        internal = internal.replace(episode=internal.episode + stepped.done, **_position(answer))
         stepped = stepped.replace(env_state=None)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             state = freeze_ended(env_state.replace(_internal=env_state._internal.inner), stepped)
@@ -181,9 +198,7 @@ class HostBackedEnv(VectorEnv):
 
     def _started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
         inner = jax.vmap(self.env.reset)(answer.start)
-        internal = PyTreeDict(
-            env_id=env_id, key=keys, episode=episode, inner=inner._internal, token=answer.token, saved=answer.saved
-        )
+        internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)
 
     @staticmethod
@@ -210,4 +225,11 @@ class HostBackedEnv(VectorEnv):
         answer = blank if method == "step" else PyTreeDict()
         answer |= {"start": blank.obs, "token": jnp.zeros((), jnp.uint32)}
         answer["saved"] = None if self._saved is None else jnp.zeros(self._saved.shape[1:], jnp.uint8)
+        if self.simulators.shows_physics:
+            answer["physics"] = jnp.zeros(joined_bytes(self.simulators.usual.physics()).shape[1:], jnp.uint8)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype), answer)
+
+
+def _position(answer: PyTreeDict) -> dict[str, Any]:
+    """Where the simulators stand: what of an answer every state remembers."""
+    return {name: answer[name] for name in ("token", "saved", "physics") if name in answer}

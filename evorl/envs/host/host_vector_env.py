@@ -88,6 +88,15 @@ class HostVectorEnv(abc.ABC):
         """Go on from what ``get_state`` gave."""
         raise NotImplementedError(f"{type(self).__name__} cannot go back to a state.")
 
+    def physics(self) -> dict[str, np.ndarray]:
+        """Positions and velocities of simulated bodies, float64 ``[B, k]`` by name; empty where there are none."""
+        return {}
+
+    @property
+    def mujoco_model(self) -> Any:
+        """The ``mujoco.MjModel`` whose ``qpos`` and ``qvel`` ``physics`` tells; ``None`` where there is none."""
+        return None
+
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, uint8 ``[height, width, 3]``; ``None`` where there is none."""
         return None

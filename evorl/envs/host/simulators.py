@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -35,6 +35,7 @@ class Simulators:
         self._max_episode_steps = max_episode_steps
         self.usual = self._checked_maker(num_rows)
         self._live = {num_rows: self.usual}
+        self.shows_physics = False  # whether answers have ``physics`` too, as bytes
         self._tokens: dict[int, int] = {}
         self._num_steps: dict[int, int] = {}
         self._obs_dtypes = jax.tree.map(lambda spec: spec.dtype, self.usual.obs_space.spec)
@@ -59,7 +60,8 @@ class Simulators:
 
         Returns:
             ``obs``, the true successor; ``start``, what is seen next, which differs where an episode started;
-            ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``.
+            ``reward``, ``termination``, ``truncation``, ``metrics``, ``token`` and ``saved``. Where it
+            ``shows_physics``, every answer has that of ``obs`` too.
         """
         return self._noting_failures(self._step, told)
 
@@ -92,7 +94,7 @@ class Simulators:
         self._num_steps[num_rows] = 0
         obs = self._called(num_rows, "reset", _joined(seeds))
         start = self._checked_obs(obs, num_rows)
-        return {"start": start, **self._position(num_rows, zlib.crc32(seeds.tobytes()))}
+        return {"start": start, **self._position(num_rows, zlib.crc32(seeds.tobytes())), **self._physics(num_rows)}
 
     def _step(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
         num_rows = len(told["token"])
@@ -118,6 +120,7 @@ class Simulators:
             answer["truncation"] = answer["truncation"] | (told["episode_steps"] + 1 >= self._max_episode_steps)
         answer["truncation"] = answer["truncation"] & ~answer["termination"]
         ended = answer["termination"] | answer["truncation"]
+        answer |= self._physics(num_rows)  # before others start
         answer["start"] = self._started(answer["obs"], ended, told["seeds"])
         actions = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(told["actions"]))
         return answer | self._position(num_rows, zlib.crc32(actions, int(told["token"].flat[0])))
@@ -127,7 +130,8 @@ class Simulators:
         self._go_to(told)
         mask, seeds = told["mask"], told["seeds"]
         start = self._started(told["obs"], mask, seeds)
-        return {"start": start, **self._position(num_rows, zlib.crc32(mask.tobytes() + seeds.tobytes()))}
+        token = zlib.crc32(mask.tobytes() + seeds.tobytes())
+        return {"start": start, **self._position(num_rows, token), **self._physics(num_rows)}
 
     def _started(self, obs: Arrays, mask: np.ndarray, seeds: np.ndarray) -> Arrays:
         if not mask.any():
@@ -161,6 +165,9 @@ class Simulators:
     def _position(self, num_rows: int, token: int) -> dict[str, Arrays]:
         self._tokens[num_rows] = token
         return {"token": np.full(num_rows, token, np.uint32), "saved": self._live[num_rows].get_state()}
+
+    def _physics(self, num_rows: int) -> dict[str, Arrays]:
+        return {"physics": joined_bytes(self._called(num_rows, "physics"))} if self.shows_physics else {}
 
     def _called(self, num_rows: int, method: str, *args: Any) -> Any:
         try:
@@ -204,6 +211,12 @@ class Simulators:
                     f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}."
                 )
         return array.astype(dtype, copy=False)
+
+
+def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Arrays ``[B, k]`` as float64 beside one another, as bytes: uint8 ``[B, N]``."""
+    rows = [np.asarray(values, np.float64) for values in numbers.values()]
+    return np.ascontiguousarray(np.concatenate(rows, axis=1)).view(np.uint8)
 
 
 def _joined(seeds: np.ndarray) -> np.ndarray:
