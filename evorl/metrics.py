@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import chex
 import jax
@@ -142,18 +142,28 @@ class EvaluationMetrics(PyTreeData):
         episode_lengths: lengths in steps, ``[N]``.
         success_at_end: whether the last step of an episode is at its goal, bool ``[N]``; ``None`` without goals.
         success_ever: whether any step is.
+        goals: ``[N, G]`` each: ``start``, achieved when the episode began, ``achieved`` when it ended, and ``desired``;
+            ``None`` unless they are kept.
+        steps: every step of the first n episodes, an ``EpisodeSteps``; ``None`` unless they are kept.
     """
 
     episode_returns: jax.Array | np.ndarray
     episode_lengths: jax.Array | np.ndarray
     success_at_end: jax.Array | None = None
     success_ever: jax.Array | None = None
+    goals: PyTreeDict | None = None
+    steps: Any = None
 
     def summary(self) -> PyTreeDict:
-        """Mean, standard deviation, extremes and median of the returns, the mean length, and shares of success."""
+        """Mean, standard deviation, extremes and median of the returns, the mean length, and shares of success.
+
+        Where more is kept of the episodes than that, they themselves are ``episodes``.
+        """
         returns = self.episode_returns
         successes = {"success": self.success_at_end, "success_ever": self.success_ever}
-        shares = {name: jnp.mean(x, axis=-1) for name, x in successes.items() if x is not None}
+        shares: dict[str, Any] = {name: jnp.mean(x, axis=-1) for name, x in successes.items() if x is not None}
+        if self.goals is not None or self.steps is not None:
+            shares["episodes"] = self
         return PyTreeDict(
             **shares,
             episode_return=jnp.mean(returns, axis=-1),

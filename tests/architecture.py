@@ -43,6 +43,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "evosax": ("evorl/ec/evosax",),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering"),
+    "PIL": ("evorl/rendering",),
     "rich": ("evorl/recorders/", "evorl/cli"),
     "orbax": ("evorl/runs",),
     "hydra": ("evorl/cli",),

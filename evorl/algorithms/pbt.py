@@ -107,13 +107,13 @@ class PBTWorkflow(Workflow):
         check_names(config, config_keys(cls) | RUN_KEYS, "config key")
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")
-        members = inner_workflow(config, "inner", _SHARED, ("devices", "num_seeds"))
+        members = inner_workflow(config, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"))
         num_members = settings.get("num_members", cls.num_members)
         num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
         execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=num_members)
         if settings.get("shared_replay"):
             members = with_shared_replay(members, num_members)
-        of_members = {name: getattr(members, name) for name in ("agent", "eval_env", *_SHARED)}
+        of_members = {name: getattr(members, name) for name in ("agent", "eval_env", "keeping", *_SHARED)}
         space = SearchSpace.from_config(config.get("search_space"), members, _OF_THE_RUN)
         return cls(inner=members, search_space=space, execution=execution, **of_members, **settings)
 

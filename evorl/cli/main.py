@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
+from evorl.cli.evaluating import evaluate_from_config
 from evorl.cli.joining import ProcessLost, leaving_together, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import apply_overrides, check_run_settings, names_a_run, run_settings, wandb_settings
-from evorl.cli.runtime import collect_garbage_seldom, prepare_runtime
+from evorl.cli.overrides import check_run_settings, names_a_run, run_settings, wandb_settings
+from evorl.cli.replaying import replay_from_arguments
+from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.signals import signals_in_words, stop_on_signals
+from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,11 +27,8 @@ if TYPE_CHECKING:
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
-    from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
-STORED_SETTINGS = ("workflow", "env", "seed", "recorders", "checkpoints_kept", "compilation_cache")
-EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache")
 _STARTED = time.perf_counter()
 
 
@@ -40,6 +40,13 @@ def train() -> None:
 def evaluate() -> None:
     """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
     run_command(evaluate_from_config, "run")
+
+
+def replay() -> None:
+    """``replay.py episode=<file>``, or ``run=<run folder>|latest``: an episode that an evaluation saved, as a GIF."""
+    print_any_character()
+    with signals_in_words(), errors_in_words(config_folder()):
+        replay_from_arguments(sys.argv[1:])
 
 
 def run_command(task: Any, names_run: str) -> None:
@@ -107,10 +114,11 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     """
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
+    from evorl.recorders.episode_records import episode_recorders
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 
-    _check_folders(config)
+    check_folders(config)
     resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
     if resumed:
         resumed.refuse_links()
@@ -128,7 +136,11 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         resumed.update_config(config)  # the next resume goes on with it
     settings = config.recorders
     recorder = make_recorder(
-        folder, progress=settings.progress, tensorboard=settings.tensorboard, wandb=wandb_settings(config)
+        folder,
+        progress=settings.progress,
+        tensorboard=settings.tensorboard,
+        wandb=wandb_settings(config),
+        others=episode_recorders(folder, workflow, config),
     )
     with stop_on_signals(_resume_command(folder, config)) as should_stop, _closing(recorder, checkpointer, workflow):
         if progress:
@@ -153,16 +165,6 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     if not settings.progress and is_first():
         print(end, flush=True)
     return checkpointer.best_score
-
-
-def _check_folders(config: DictConfig) -> None:
-    """Raises ``ValueError`` for values of ``resume``, ``run`` and ``runs_folder`` that name no folder."""
-    for name in ("resume", "run"):
-        if isinstance(config[name], (Sequence, Mapping)) and not isinstance(config[name], str):
-            raise ValueError(f"{name} must be the folder of a run, or latest; got {config[name]}.")
-    if not isinstance(config.runs_folder, str) or not config.runs_folder:
-        shown = "null" if config.runs_folder is None else repr(config.runs_folder)
-        raise ValueError(f"runs_folder must be the name of a folder, got {shown}.")
 
 
 @contextmanager
@@ -199,145 +201,12 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: Dic
         raise ProcessLost(text) from error
 
 
-def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float:
-    """Load the best checkpoint of ``config.run`` and report ``config.eval_episodes`` episodes.
-
-    Where none was scored it is the latest. A seed given on the command line draws other episodes than the
-    checkpoint's own key.
-
-    Raises:
-        ValueError: no run is named.
-    """
-    import jax
-    import numpy as np
-
-    from evorl.execution import programs
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-
-    _check_folders(config)
-    if not config.run:
-        raise ValueError("Which run? Give its folder: python scripts/evaluate.py run=<folder>, or run=latest.")
-    folder = RunFolder.find(str(config.run), config.runs_folder)
-    settings, given = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
-    check_run_settings(settings)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
-    checkpointer = RunCheckpointer(folder.checkpoints)
-    which = "latest" if checkpointer.best_step is None else "best"
-    state, progress = restore(workflow, checkpointer, settings.seed, which, workflow.evaluation_entries)
-    if "seed" in given:
-        eval_key = programs.seed_keys(workflow.execution, jax.random.key(settings.seed))
-        state = programs.place(workflow, state.replace(eval_key=eval_key))
-    for notice in checkpointer.notices:
-        print(notice)
-    metrics = workflow.evaluate(state)
-    seeds = f" for each of {settings.num_seeds} seeds" if settings.num_seeds > 1 else ""
-    unscored = "" if which == "best" else " (the latest: none has an evaluation score)"
-    print(f"{folder.path}")
-    print(f"checkpoint of {progress['timesteps']:,} steps{unscored}, {settings.eval_episodes} episodes{seeds}:")
-    for name, value in metrics.items():
-        print(f"  {name:24s} {np.array2string(np.asarray(value), precision=2, floatmode='fixed')}")
-    return float(np.mean(metrics.episode_return))
-
-
-def stored_config(
-    folder: RunFolder, trust: bool, overrides: Sequence[str], allowed: tuple[str, ...] | None = None
-) -> tuple[DictConfig, set[str]]:
-    """The config of a stored run with what this command line changes, and the keys that it gave.
-
-    Args:
-        folder: the run's.
-        trust: whether the config may name code from outside this package. Names on the command line are trusted.
-        overrides: of this command line.
-        allowed: what can be changed; ``None`` for everything that the run has.
-
-    Raises:
-        RunFolderError: the config cannot be read, or would have foreign code executed.
-        ValueError: a change that is not allowed.
-    """
-    from evorl.config.values import checked_value
-    from evorl.runs.files import RunFolderError
-    from evorl.runs.trust import foreign_names, refuse_foreign_code
-
-    checked_value(trust, bool, "trust")
-    config = folder.load_config(trust=True)
-    missing = [name for name in STORED_SETTINGS if name not in config]
-    if missing:
-        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
-    given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
-    if not trust:
-        refuse_foreign_code(config, folder.path, given)
-    return config, given
-
-
 def _resume_command(folder: RunFolder, config: DictConfig) -> str:
     """The command line that goes on with a run, with the names that have to be given again."""
     from evorl.runs.trust import as_arguments, foreign_names
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
     return f"{train_command()} {names}"
-
-
-def prepare_for(config: Mapping[str, Any]) -> None:
-    """Set JAX up as a run of this config says by ``devices``, ``compilation_cache``, ``deterministic`` and ``env``."""
-    env = config["env"]
-    library = env.get("library") if isinstance(env, Mapping) else None
-    prepare_runtime(
-        config.get("devices", "auto"),
-        config.get("compilation_cache", True),
-        long_programs=library == "brax",
-        deterministic=config.get("deterministic", False),
-    )
-
-
-def build_workflow(config: DictConfig) -> Workflow:
-    """The workflow that a composed config names and describes.
-
-    Raises:
-        ValueError: the config does not fit together, in words.
-    """
-    from evorl.workflows.assembly import workflow_from_config
-
-    return workflow_from_config(config)
-
-
-def restore(
-    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
-) -> tuple[State, dict[str, Any]]:
-    """A saved state on this workflow's devices, and what the checkpoint says of the run.
-
-    Args:
-        workflow: as it was when the state was saved, but for numbers and devices.
-        checkpointer: of the run.
-        seed: any: it shapes nothing.
-        which: ``latest``, ``best``, or an iteration.
-        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
-    """
-    import jax
-
-    from evorl.execution import programs
-
-    template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
-    if entries is not None:
-        template = _entries_of(template, entries)
-    template = programs.laid_out(workflow, template)
-    state, progress = checkpointer.restore(template, which, partial=entries is not None)
-    return programs.place(workflow, state), progress
-
-
-def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Some entries of a state; with a dot, an entry of an entry."""
-    from evorl.types import State
-
-    chosen = State()
-    for name in names:
-        entry, _, within = name.partition(".")
-        if within:
-            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
-        else:
-            chosen[entry] = state[entry]
-    return chosen
 
 
 def _folder_of_runs(config: DictConfig) -> Path:

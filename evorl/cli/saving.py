@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from evorl.cli.main import EVALUATION_SETTINGS, build_workflow, prepare_for, restore, run_command, stored_config
+from evorl.cli.evaluating import EVALUATION_SETTINGS
+from evorl.cli.main import run_command
+from evorl.cli.stored_run import build_workflow, prepare_for, restore, stored_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

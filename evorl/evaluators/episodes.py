@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.names import did_you_mean
+from evorl.config.names import did_you_mean, load
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import any_under_vmap
@@ -21,6 +21,7 @@ from evorl.types import Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
+_FILM = "evorl.evaluators.film:new_film"  # loaded where episodes are kept
 
 
 def longest_episode(env: VectorEnv) -> int:
@@ -36,9 +37,11 @@ class EpisodeOutcomes(PyTreeData):
         lengths: in steps, int32 ``[B]``.
         totals: sums over the episode of the named entries of ``info``, ``[B, ...]`` each.
         last: their values at the episode's last step.
+        first: their values before its first.
         observed: statistics ``[B]`` of the observations the agent acted on; ``None`` unless wanted.
         transitions: every step, ``[B, T, ...]``, as a rollout gives them; past ``lengths`` they mean nothing, and an
             episode that was cut is ``done`` at its last step. ``None`` unless wanted.
+        steps: an ``EpisodeSteps`` of the first so many of them; ``None`` unless wanted.
     """
 
     returns: jax.Array
@@ -47,6 +50,8 @@ class EpisodeOutcomes(PyTreeData):
     last: PyTreeDict
     observed: RunningStatistics | None
     transitions: SampleBatch | None = None
+    first: PyTreeDict | None = None
+    steps: Any = None
 
     def with_step(self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation) -> Self:
         """With one more step of the episodes that are alive, bool ``[B]``; every other argument is ``[B, ...]``."""
@@ -63,6 +68,7 @@ class _Progress(PyTreeData):
     env_state: EnvState
     outcomes: EpisodeOutcomes
     recorded: Packed[SampleBatch] | None  # [T, B, features]
+    film: Any  # a Film
     ended: jax.Array  # [B]
     step: jax.Array
 
@@ -78,6 +84,7 @@ def play_episodes(
     env_fields: Sequence[str] = (),
     observe: bool = False,
     record: Sequence[str] | None = None,
+    num_filmed: int = 0,
 ) -> EpisodeOutcomes:
     """Play one episode in each row until all wanted ones have ended, or ``max_episode_steps``.
 
@@ -93,6 +100,7 @@ def play_episodes(
         observe: whether to keep statistics of observations too.
         record: the entries of ``info`` to keep with recorded transitions, under ``extras.env_extras``; ``None`` records
             none.
+        num_filmed: of the first so many every step is given as ``steps``.
 
     Raises:
         ValueError: ``info`` has no such entry; in words.
@@ -119,21 +127,29 @@ def play_episodes(
         if recorded is not None:
             row = pack(transition)
             recorded = jax.tree.map(lambda rows, row: rows.at[progress.step].set(row), recorded, row)
+        film = progress.film and progress.film.with_step(env, progress.step, transition, env_state)
         ended, step = progress.ended | transition.dones, progress.step + 1
-        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, ended=ended, step=step)
+        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, film=film, ended=ended, step=step)
 
     progress = _Progress(
         env_state=env_state,
         outcomes=_no_outcomes(env_state, env_fields, observe),
         recorded=None if record is None else _room(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
+        film=load(_FILM)(env, env_state, num_filmed, max_episode_steps) if num_filmed else None,
         ended=~wanted,
         step=jnp.zeros((), jnp.int32),
     )
-    progress = jax.lax.while_loop(running, advance, progress)
+    first = jax.tree.map(lambda x: tree_where(wanted, x, 0.0), info_entries(env_state.info, env_fields))
+    return _told(jax.lax.while_loop(running, advance, progress), first)
+
+
+def _told(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
+    """What came of episodes that have been played, with what was recorded of them."""
+    outcomes = progress.outcomes.replace(first=first, steps=progress.film and progress.film.developed())
     if progress.recorded is None:
-        return progress.outcomes
+        return outcomes
     transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()
-    return progress.outcomes.replace(transitions=transitions)
+    return outcomes.replace(transitions=transitions)
 
 
 def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) -> EpisodeOutcomes:

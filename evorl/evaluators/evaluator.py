@@ -10,12 +10,17 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.envs.vector import VectorEnv
-from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, episode_keys, play_episodes
+from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, EpisodeOutcomes, episode_keys, play_episodes
 from evorl.metrics import EvaluationMetrics
 from evorl.ops import collectives
 from evorl.ops.random import as_typed_key
+from evorl.ops.trees import flatten_leading_axes
 from evorl.rollout import ActionFn, block_size
-from evorl.types import Key, PyTreeNode, pytree_field
+from evorl.types import Key, PyTreeDict, PyTreeNode, pytree_field
+
+_ACHIEVED = "next_obs.achieved_goal"
+# What is kept of goals, and the entry of ``info`` that tells it at the start or the end of an episode.
+GOAL_FIELDS = {"start": _ACHIEVED, "achieved": _ACHIEVED, "desired": "next_obs.desired_goal"}
 
 
 class Evaluator(PyTreeNode):
@@ -30,6 +35,8 @@ class Evaluator(PyTreeNode):
         max_episode_steps: an episode still running then is counted as it stands.
         discount: the weight of the reward at step t is ``discount ** t``.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
+        keep_goals: whether to keep the goals of episodes, in an environment that observes them.
+        keep_steps: of so many episodes, the first ones, to keep every step.
 
     Raises:
         ValueError: neither or both of ``agent_fn`` and ``action_fn`` are given; ``num_episodes`` is not positive.
@@ -41,6 +48,8 @@ class Evaluator(PyTreeNode):
     discount: float = 1.0
     action_fn: Callable | None = pytree_field(static=True, default=None)
     env_chunk: int | None = None
+    keep_goals: bool = False
+    keep_steps: int = 0
 
     def __post_init__(self) -> None:
         if (self.agent_fn is None) == (self.action_fn is None):
@@ -70,7 +79,10 @@ def _evaluate(evaluator: Evaluator, agent_state: AgentState, key: Key, num_episo
     else:
         results = jax.lax.map(one_round, first_episodes)
     results = collectives.gather_rows(results, axis=min(num_rounds, 2) - 1)
-    return jax.tree.map(lambda x: x.reshape(-1)[:num_episodes], results)
+    results = results if num_rounds == 1 else flatten_leading_axes(results)
+    # Of each block the first episodes have their steps, so the first of all come first.
+    steps = jax.tree.map(lambda x: x[: evaluator.keep_steps], results.steps)
+    return jax.tree.map(lambda x: x[:num_episodes], results.replace(steps=None)).replace(steps=steps)
 
 
 def _play_blocks(
@@ -80,8 +92,7 @@ def _play_blocks(
     size = block_size(episode_ids.shape[0], evaluator.env_chunk)
     if size == episode_ids.shape[0]:
         return play(episode_ids)
-    results = jax.lax.map(play, episode_ids.reshape(-1, size))
-    return jax.tree.map(lambda x: x.reshape(-1), results)
+    return flatten_leading_axes(jax.lax.map(play, episode_ids.reshape(-1, size)))
 
 
 def _play(
@@ -93,6 +104,7 @@ def _play(
     """
     action_fn: ActionFn = evaluator.agent_fn or evaluator.action_fn  # pyright: ignore[reportAssignmentType]
     has_goals = evaluator.env.goal_task is not None
+    goal_fields = GOAL_FIELDS.values() if evaluator.keep_goals and observes_goals(evaluator.env) else ()
     outcomes = play_episodes(
         evaluator.env,
         action_fn,
@@ -101,11 +113,28 @@ def _play(
         episode_ids < num_episodes,
         evaluator.max_episode_steps,
         evaluator.discount,
-        env_fields=("is_success",) if has_goals else (),
+        env_fields=("is_success", *goal_fields) if has_goals else (),
+        num_filmed=evaluator.keep_steps,
     )
     return EvaluationMetrics(
         episode_returns=outcomes.returns,
         episode_lengths=outcomes.lengths,
         success_at_end=outcomes.last.is_success > 0 if has_goals else None,
         success_ever=outcomes.totals.is_success > 0 if has_goals else None,
+        goals=_goals(outcomes) if goal_fields else None,
+        steps=outcomes.steps,
     )
+
+
+def observes_goals(env: VectorEnv) -> bool:
+    """Whether the goals of an environment can be told from what it observes: none is flattened or joined."""
+    spaces = getattr(env.obs_space, "spaces", None)
+    if env.goal_task is None or not isinstance(spaces, dict):
+        return False
+    shapes = [spaces[name].shape for name in ("achieved_goal", "desired_goal") if name in spaces]
+    return shapes == [env.goal_task.goal_space.shape] * 2
+
+
+def _goals(outcomes: EpisodeOutcomes) -> PyTreeDict:
+    at = {"start": outcomes.first, "achieved": outcomes.last, "desired": outcomes.last}
+    return PyTreeDict({name: (at[name] or {})[field] for name, field in GOAL_FIELDS.items()})

@@ -253,7 +253,10 @@ class LearningRun:
         evaluated: dict[str, float | int] = {}
         if self._is_due(self.eval_every):
             clock = CompileClock()
-            evaluated = describe_evaluation(processes.on_host(self.workflow.evaluate(state)))
+            metrics = processes.on_host(self.workflow.evaluate(state))
+            if (episodes := metrics.pop("episodes", None)) is not None:
+                self.recorder.evaluation(self.iterations, self.timesteps, episodes)
+            evaluated = describe_evaluation(metrics)
             evaluated["time/evaluation_seconds"] = clock.seconds
             score = float(evaluated["eval/episode_return"])
         if evaluated or self._is_due(self.log_every):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from evorl.metrics import EvaluationMetrics
 from evorl.runs.recording import Chart, Recorder, Row, RunPlan
 
 
@@ -32,6 +33,10 @@ class RecorderGroup(Recorder):
     def message(self, text: str) -> None:
         for recorder in self.recorders:
             recorder.message(text)
+
+    def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
+        for recorder in self.recorders:
+            recorder.evaluation(iterations, timesteps, episodes)
 
     def chart(self, name: str, chart: Chart) -> None:
         for recorder in self.recorders:

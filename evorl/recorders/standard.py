@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from evorl.ops.processes import is_first
@@ -27,6 +27,7 @@ def make_recorder(
     tensorboard: bool = True,
     learning_curve: bool = True,
     wandb: Mapping[str, Any] | None = None,
+    others: Iterable[Recorder] = (),
 ) -> RecorderGroup:
     """Everything a run folder holds, and the screen; nothing for processes but the first of several.
 
@@ -37,6 +38,7 @@ def make_recorder(
         tensorboard: write TensorBoard events.
         learning_curve: draw the learning curve at the end.
         wandb: arguments of ``WandbRecorder``, ``{}`` for its defaults; ``None`` for no Weights & Biases.
+        others: recorders besides, such as ``episode_recorders`` gives.
     """
     if not is_first():
         return RecorderGroup(())
@@ -45,6 +47,7 @@ def make_recorder(
         CsvRecorder(folder.metrics_csv),
         JsonlRecorder(folder.metrics_jsonl),
         ChartRecorder(folder.path),
+        *others,
     ]
     if tensorboard:
         recorders.append(TensorBoardRecorder(folder.tensorboard))

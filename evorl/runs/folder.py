@@ -73,6 +73,21 @@ class RunFolder:
         return self.path / "learning_curve.png"
 
     @property
+    def eval_goals(self) -> Path:
+        """The goals of evaluations, a row per episode, CSV."""
+        return self.path / "eval_goals.csv"
+
+    @property
+    def episodes(self) -> Path:
+        """The folder of episodes of evaluations, see ``evorl.runs.saved_episode``."""
+        return self.path / "episodes"
+
+    @property
+    def plots(self) -> Path:
+        """The folder of pictures of evaluations."""
+        return self.path / "plots"
+
+    @property
     def log(self) -> Path:
         """What was said during the run, with times."""
         return self.path / "run.log"
@@ -159,7 +174,8 @@ class RunFolder:
         Raises:
             RunFolderError: there is one.
         """
-        for path in (*self.path.iterdir(), *self.checkpoints.glob("*"), *self.tensorboard.glob("*")):
+        folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots)
+        for path in (path for folder in folders for path in folder.glob("*")):
             refuse_link(path)
 
     def update_config(self, config: Any) -> None:

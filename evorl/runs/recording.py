@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.metrics import EvaluationMetrics
 
 Row: TypeAlias = Mapping[str, float | int]
 
@@ -106,6 +107,9 @@ class Recorder:
 
     def message(self, text: str) -> None:
         """A line on the course of the run."""
+
+    def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
+        """The episodes of an evaluation, where more is kept of them than metrics; with several seeds ``[S, ...]``."""
 
     def chart(self, name: str, chart: Chart) -> None:
         """A table that describes the end of the run, and how to draw it."""

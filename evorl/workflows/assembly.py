@@ -25,11 +25,14 @@ RUN_KEYS = frozenset(
     "workflow seed resume run runs_folder trust recorders checkpoints_kept compilation_cache deterministic".split()
 )
 # Keys from which fields are made, rather than being fields.
-BUILD_KEYS = frozenset({"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors"})
+BUILD_KEYS = frozenset(
+    {"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors", "evaluation"}
+)
 # Options of an environment that change what the agent learns from, not what evaluations report.
 TRAINING_OPTIONS = frozenset(
     {"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss", "goal_setter"}
 )
+_MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded where evaluations keep something
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
@@ -96,9 +99,13 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     )
     if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
+    keeping = None
+    if config.get("evaluation") is not None:
+        plays_as_all = cls.evaluation.__module__ == "evorl.workflows.workflow"
+        keeping = load(_MAKE_KEEPING)(config["evaluation"], eval_env, eval_episodes, plays_as_all)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     built = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
-    return {**fields, **built, "actors": actors}
+    return {**fields, **built, "actors": actors, "keeping": keeping}
 
 
 def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
@@ -115,7 +122,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     share = num_envs // settings.count
     of_one = {**config, "workflow": f"{cls.__module__}.{cls.__qualname__}", "num_envs": share, "eval_episodes": 1}
-    for name in ("actors", "num_seeds", "devices"):
+    for name in ("actors", "num_seeds", "devices", "evaluation"):
         of_one.pop(name, None)
     if "num_minibatches" in config_keys(cls):
         of_one["num_minibatches"] = 1  # how the learner cuts a batch need not suit an actor's share of it

@@ -30,7 +30,7 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
         ValueError: as ``checked_learner``, or a key or value of it cannot work; in words.
     """
     part = {"num_envs": 1, **(config.get("learner") or {})}
-    of_the_run = ("devices", "num_seeds", "env_chunk")
+    of_the_run = ("devices", "num_seeds", "env_chunk", "evaluation")
     return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), of_the_run))
 
 

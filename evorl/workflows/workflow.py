@@ -55,6 +55,7 @@ class Workflow(PyTreeNode):
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
         actors: who collects beside the learner, ``evorl.actors.actor_loop.Actors``; ``None`` for nobody.
+        keeping: what evaluations keep of their episodes, ``evorl.evaluators.keeping.Keeping``; ``None`` for nothing.
 
     Settings:
         workflow: the class that trains.
@@ -74,6 +75,7 @@ class Workflow(PyTreeNode):
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
     actors: Any = pytree_field(static=True, setting=False, default=None)
+    keeping: Any = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "discount": "[0, 1]",
@@ -192,6 +194,7 @@ class Workflow(PyTreeNode):
             agent_fn=self.agent.evaluate_actions,
             max_episode_steps=longest_episode(self.eval_env),
             env_chunk=self.env_chunk,
+            **(self.keeping.for_evaluator() if self.keeping else {}),
         )
         key = jax.random.fold_in(state.eval_key, state.iterations.low)
         return evaluator.evaluate(state.agent_state, key, self.eval_episodes).summary()

@@ -1,0 +1,112 @@
+"""``replay.py``: an episode that an evaluation saved, as an animation; as a picture where there are no bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_DEFAULTS: dict[str, Any] = {
+    "episode": None,
+    "run": None,
+    "runs_folder": "runs",
+    "to": None,
+    "frames": 50,
+    "size": 320,
+    "trust": False,
+}
+
+
+def replay_from_arguments(arguments: Sequence[str]) -> Path:
+    """Draw an episode, and say where the picture is.
+
+    Args:
+        arguments: ``episode=<file>``, or ``run=<folder>|latest`` for the last one of a run; ``to`` is where the
+            picture goes, by default beside the episode, ``frames`` how many it has at most, ``size`` its width and
+            height in pixels. With ``trust=true`` the description may name code from outside this package.
+
+    Raises:
+        ValueError: an argument is unknown or cannot be; or there is nothing to draw; in words.
+        RunFolderError: there is no such episode, or it is damaged.
+        HostEnvError: nothing here can draw.
+    """
+    from evorl.config.values import checked_value, positive
+    from evorl.envs.mujoco_frames import draw_without_screen
+
+    settings = _settings(arguments)
+    num_frames, size = positive(settings["frames"], "frames"), positive(settings["size"], "size")
+    checked_value(settings["trust"], bool, "trust")
+    draw_without_screen()  # before anything imports MuJoCo
+
+    from evorl.envs import create_env
+    from evorl.rendering.replay import frames_of, physics_of, write_animation
+    from evorl.runs.saved_episode import SavedEpisode
+    from evorl.runs.trust import refuse_foreign_code
+
+    path = _path_of(settings)
+    episode = SavedEpisode.load(path)
+    if not settings["trust"]:
+        refuse_foreign_code({"env": episode.about["env"]}, path.parent, ())
+    env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
+    try:
+        if physics_of(episode) is None:
+            target = Path(settings["to"] or path.with_suffix(".png"))
+            _draw(target, episode, env)
+        else:
+            target = Path(settings["to"] or path.with_suffix(".gif"))
+            write_animation(target, frames_of(episode, env, num_frames, size))
+    finally:
+        env.close()
+    print(f"{path.name}: {episode.about['length']} steps, return {episode.about['return']:.2f}: {target}")
+    return target
+
+
+def _settings(arguments: Sequence[str]) -> dict[str, Any]:
+    from evorl.config.values import check_names
+
+    given = {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals:
+            raise ValueError(f"{argument!r} is no setting: give name=value, as in episode=<file>.")
+        try:
+            given[name] = text if name in ("episode", "run", "runs_folder", "to") else yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{argument!r} cannot be read.") from error
+    check_names(given, _DEFAULTS, "setting of replay")
+    if ("episode" in given) == ("run" in given):
+        raise ValueError("Which episode? Give episode=<file>, or run=<folder> (or latest) for the last one of a run.")
+    return _DEFAULTS | given
+
+
+def _path_of(settings: dict[str, Any]) -> Path:
+    from evorl.runs.files import RunFolderError
+    from evorl.runs.folder import RunFolder
+
+    if settings["episode"]:
+        return Path(settings["episode"]).expanduser()
+    folder = RunFolder.find(settings["run"], settings["runs_folder"])
+    episodes = sorted(folder.episodes.glob("*.json"))
+    if not episodes:
+        raise RunFolderError(
+            f"{folder.path} has no saved episodes: python scripts/evaluate.py run={folder.path} "
+            "evaluation.save_episodes=1 saves one."
+        )
+    return episodes[-1].with_suffix(".npz")
+
+
+def _draw(target: Path, episode: Any, env: Any) -> None:
+    """The way of an episode through the first numbers of its goals or observations."""
+    from evorl.recorders.projection_recorder import draw_episodes
+
+    shown = {"obs.achieved_goal": "goal", "obs.observation": "observation", "obs": "observation"}
+    name = next((name for name in shown if name in episode.arrays), None)
+    if name is None or episode.arrays[name].ndim != 2:
+        raise ValueError(
+            "This episode has no positions of bodies, and its observations are no vectors: it cannot be drawn. Its "
+            f"arrays are {', '.join(episode.arrays)}."
+        )
+    dimensions = tuple(range(min(2, episode.arrays[name].shape[1])))
+    draw_episodes(target, [episode], shown[name], dimensions, env, str(episode.about.get("name") or ""))

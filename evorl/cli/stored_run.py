@@ -1,0 +1,125 @@
+"""A run that is stored: its folder, its config with what a command line changes, its workflow and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.composition import config_folder
+from evorl.cli.overrides import apply_overrides
+from evorl.cli.runtime import prepare_runtime
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+    from evorl.types import State
+    from evorl.workflows.workflow import Workflow
+
+STORED_SETTINGS = ("workflow", "env", "seed", "recorders", "checkpoints_kept", "compilation_cache")
+
+
+def check_folders(config: DictConfig) -> None:
+    """Raises ``ValueError`` for values of ``resume``, ``run`` and ``runs_folder`` that name no folder."""
+    for name in ("resume", "run"):
+        if isinstance(config[name], (Sequence, Mapping)) and not isinstance(config[name], str):
+            raise ValueError(f"{name} must be the folder of a run, or latest; got {config[name]}.")
+    if not isinstance(config.runs_folder, str) or not config.runs_folder:
+        shown = "null" if config.runs_folder is None else repr(config.runs_folder)
+        raise ValueError(f"runs_folder must be the name of a folder, got {shown}.")
+
+
+def stored_config(
+    folder: RunFolder, trust: bool, overrides: Sequence[str], allowed: tuple[str, ...] | None = None
+) -> tuple[DictConfig, set[str]]:
+    """The config of a stored run with what this command line changes, and the keys that it gave.
+
+    Args:
+        folder: the run's.
+        trust: whether the config may name code from outside this package. Names on the command line are trusted.
+        overrides: of this command line.
+        allowed: what can be changed; ``None`` for everything that the run has.
+
+    Raises:
+        RunFolderError: the config cannot be read, or would have foreign code executed.
+        ValueError: a change that is not allowed.
+    """
+    from omegaconf import OmegaConf
+
+    from evorl.config.values import checked_value
+    from evorl.runs.files import RunFolderError
+    from evorl.runs.trust import foreign_names, refuse_foreign_code
+
+    checked_value(trust, bool, "trust")
+    config = folder.load_config(trust=True)
+    missing = [name for name in STORED_SETTINGS if name not in config]
+    if missing:
+        raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
+    if "evaluation" not in config:  # a run of before that could be set
+        config.evaluation = OmegaConf.load(config_folder() / "config.yaml").evaluation
+    given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
+    if not trust:
+        refuse_foreign_code(config, folder.path, given)
+    return config, given
+
+
+def prepare_for(config: Mapping[str, Any]) -> None:
+    """Set JAX up as a run of this config says by ``devices``, ``compilation_cache``, ``deterministic`` and ``env``."""
+    env = config["env"]
+    library = env.get("library") if isinstance(env, Mapping) else None
+    prepare_runtime(
+        config.get("devices", "auto"),
+        config.get("compilation_cache", True),
+        long_programs=library == "brax",
+        deterministic=config.get("deterministic", False),
+    )
+
+
+def build_workflow(config: DictConfig) -> Workflow:
+    """The workflow that a composed config names and describes.
+
+    Raises:
+        ValueError: the config does not fit together, in words.
+    """
+    from evorl.workflows.assembly import workflow_from_config
+
+    return workflow_from_config(config)
+
+
+def restore(
+    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
+) -> tuple[State, dict[str, Any]]:
+    """A saved state on this workflow's devices, and what the checkpoint says of the run.
+
+    Args:
+        workflow: as it was when the state was saved, but for numbers and devices.
+        checkpointer: of the run.
+        seed: any: it shapes nothing.
+        which: ``latest``, ``best``, or an iteration.
+        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
+    """
+    import jax
+
+    from evorl.execution import programs
+
+    template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
+    if entries is not None:
+        template = _entries_of(template, entries)
+    template = programs.laid_out(workflow, template)
+    state, progress = checkpointer.restore(template, which, partial=entries is not None)
+    return programs.place(workflow, state), progress
+
+
+def _entries_of(state: State, names: Iterable[str]) -> State:
+    """Some entries of a state; with a dot, an entry of an entry."""
+    from evorl.types import State
+
+    chosen = State()
+    for name in names:
+        entry, _, within = name.partition(".")
+        if within:
+            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
+        else:
+            chosen[entry] = state[entry]
+    return chosen

@@ -1,0 +1,96 @@
+"""Which goals are reached and which are not: success and return of episodes by the region that their goal lies in."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from evorl.envs.space import Box
+
+FEW_GOALS = 12  # so many different ones are told one by one
+MOST_DIMENSIONS = 2  # goals of more numbers are told by how far they are
+NUM_DISTANCES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class GoalRegion:
+    """What came of the episodes whose goals lie in one region.
+
+    Attributes:
+        name: which goals these are.
+        num_episodes: how many, at least one.
+        success: share of them that ended at their goal.
+        success_ever: share that was there at any time.
+        episode_return: their mean return.
+    """
+
+    name: str
+    num_episodes: int
+    success: float
+    success_ever: float
+    episode_return: float
+
+
+def by_goal(table: Mapping[str, np.ndarray], goal_space: Box, cells: int = 3) -> list[GoalRegion]:
+    """The regions in which there are goals of these episodes.
+
+    Few different goals are a region each. Goals of one or two numbers are told by equal cells of their space; others by
+    how far they are from where the episode started, in quarters of the episodes.
+
+    Args:
+        table: of N episodes ``desired`` and ``start`` ``[N, G]``, ``success``, ``success_ever`` and ``return`` ``[N]``.
+        goal_space: where goals lie.
+        cells: along each number of a goal.
+    """
+    names, region = _regions(np.asarray(table["desired"]), np.asarray(table["start"]), goal_space, cells)
+    regions = []
+    for number, name in enumerate(names):
+        inside = region == number
+        if inside.any():
+            means = (float(np.mean(np.asarray(table[x])[inside])) for x in ("success", "success_ever", "return"))
+            regions.append(GoalRegion(name, int(inside.sum()), *means))
+    return regions
+
+
+def as_lines(regions: Sequence[GoalRegion]) -> list[str]:
+    """A table for the screen."""
+    width = max([len("goal"), *(len(region.name) for region in regions)])
+    lines = [f"{'goal':{width}s}  episodes  success  ever  return"]
+    for region in regions:
+        shares = f"{region.success:7.2f}  {region.success_ever:4.2f}  {region.episode_return:.2f}"
+        lines.append(f"{region.name:{width}s}  {region.num_episodes:8d}  {shares}")
+    return lines
+
+
+def _regions(desired: np.ndarray, start: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.ndarray]:
+    """Names of regions, and the number of that in which each goal lies, ``[N]``."""
+    goals, which = np.unique(desired, axis=0, return_inverse=True)
+    if len(goals) <= FEW_GOALS and 2 * len(goals) <= len(desired):
+        return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], which.reshape(-1)
+    if desired.shape[1] <= MOST_DIMENSIONS:
+        return _cells(desired, space, cells)
+    return _distances(np.linalg.norm(desired - start, axis=1))
+
+
+def _cells(desired: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.ndarray]:
+    names, region = [""], np.zeros(len(desired), np.int64)
+    for i, values in enumerate(desired.T):
+        low, high = float(space.low[i]), float(space.high[i])
+        if not np.isfinite([low, high]).all() or low == high:
+            low, high = float(values.min()), float(values.max())
+        edges = np.linspace(low, high, cells + 1)
+        texts = [f"goal_{i} {a:.3g} to {b:.3g}" for a, b in itertools.pairwise(edges)]
+        names = [", ".join(filter(None, (name, text))) for name in names for text in texts]
+        region = region * cells + np.clip(np.searchsorted(edges, values, side="right") - 1, 0, cells - 1)
+    return names, region
+
+
+def _distances(distance: np.ndarray) -> tuple[list[str], np.ndarray]:
+    edges = np.unique(np.quantile(distance, np.linspace(0.0, 1.0, NUM_DISTANCES + 1)))
+    if len(edges) == 1:
+        edges = np.repeat(edges, 2)
+    names = [f"{a:.3g} to {b:.3g} from the start" for a, b in itertools.pairwise(edges)]
+    return names, np.clip(np.searchsorted(edges, distance, side="right") - 1, 0, len(names) - 1)

@@ -1,0 +1,112 @@
+"""What is kept of an evaluation's episodes besides their returns: the part ``evaluation`` of a run's config."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names, checked_mapping, checked_value
+from evorl.envs.space import Box, DictSpace
+from evorl.envs.vector import VectorEnv
+from evorl.evaluators.evaluator import observes_goals
+
+PLOTS_OF = ("goal", "observation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """What is kept. ``configs/config.yaml`` lists the same with the defaults of a run.
+
+    Attributes:
+        goals: whether the goals of all episodes are kept, where the environment observes them.
+        goal_cells: into how many parts each number of a goal is divided, to tell which goals are reached.
+        save_episodes: of so many episodes, the first ones, every step is saved; ``None`` for none.
+        plot_episodes: so many are drawn; ``None`` for none.
+        plot_of: what is drawn of them, ``"goal"`` or ``"observation"``; ``None`` for goals where there are any.
+        plot_dimensions: which one or two of its numbers; ``None`` for the first two.
+
+    Raises:
+        ValueError: a value is of another type or out of range.
+    """
+
+    goals: bool = False
+    goal_cells: int = 3
+    save_episodes: int | None = None
+    plot_episodes: int | None = None
+    plot_of: str | None = None
+    plot_dimensions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(Keeping)
+        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
+            object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
+
+    @property
+    def num_steps(self) -> int:
+        """Of how many episodes every step is kept."""
+        return max(self.save_episodes or 0, self.plot_episodes or 0)
+
+    def for_evaluator(self) -> dict[str, Any]:
+        """The fields of an ``Evaluator`` that concern it."""
+        return {"keep_goals": self.goals, "keep_steps": self.num_steps}
+
+
+def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> Keeping | None:
+    """What the part ``evaluation`` of a config asks for; ``None`` if that is nothing.
+
+    Args:
+        config: of that part.
+        env: the environments of the evaluation, which from then on show what is to be saved.
+        num_episodes: of one evaluation.
+        plays_as_all: whether the workflow evaluates as workflows do, and not in a way of its own.
+
+    Raises:
+        ValueError: a setting is unknown, or cannot work here; in words.
+    """
+    config = checked_mapping(config, "evaluation")
+    check_names(config, [field.name for field in dataclasses.fields(Keeping)], "key of evaluation")
+    keeping = Keeping(**config)
+    for name in ("save_episodes", "plot_episodes"):
+        number = getattr(keeping, name)
+        if number is not None and number > num_episodes:
+            raise ValueError(
+                f"evaluation.{name}={number} is more than an evaluation plays: raise eval_episodes={num_episodes}, or "
+                "take fewer."
+            )
+        if number is not None and not plays_as_all:
+            raise ValueError(
+                f"evaluation.{name}={number}: this algorithm evaluates in a way of its own, in which no episodes are "
+                f"kept. Set evaluation.{name}=null."
+            )
+    keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
+    drawn = _drawn(keeping, env) if keeping.plot_episodes else (None, None)
+    keeping = dataclasses.replace(keeping, plot_of=drawn[0], plot_dimensions=drawn[1])
+    if keeping.save_episodes:
+        env.show_physics()
+    return keeping if keeping.goals or keeping.num_steps else None
+
+
+def _drawn(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
+    """What is drawn, also where that was left open, and which of its numbers."""
+    of = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
+    if of not in PLOTS_OF:
+        raise ValueError(no_such("value of evaluation.plot_of", of, PLOTS_OF))
+    if of == "goal" and not observes_goals(env):
+        raise ValueError("evaluation.plot_of=goal is for environments that observe goals: take observation.")
+    space = env.goal_task.goal_space if of == "goal" else env.obs_space
+    if of == "observation" and isinstance(space, DictSpace):
+        space = space.spaces.get("observation", space)
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise ValueError(f"evaluation.plot_episodes draws numbers of a vector, and observations are {space}.")
+    (size,) = space.shape
+    chosen = keeping.plot_dimensions
+    if chosen is None:
+        chosen = tuple(range(min(2, size)))
+    is_list = isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2
+    if not is_list or not all(type(i) is int and 0 <= i < size for i in chosen):
+        raise ValueError(
+            f"evaluation.plot_dimensions must be one or two numbers from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
+        )
+    return of, tuple(chosen)

@@ -1,0 +1,43 @@
+"""What a run folder holds of the episodes of evaluations, as recorders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evorl.config.nodes import plain
+from evorl.recorders.episode_recorder import EpisodeRecorder
+from evorl.recorders.goal_table import GoalTableRecorder
+from evorl.recorders.projection_recorder import ProjectionRecorder
+from evorl.runs.folder import RunFolder
+from evorl.runs.recording import Recorder
+from evorl.workflows.assembly import as_paid_by_the_environment
+from evorl.workflows.workflow import Workflow
+
+
+def episode_recorders(
+    folder: RunFolder, workflow: Workflow, config: Mapping[str, Any], of_training: bool = True, suffix: str = ""
+) -> list[Recorder]:
+    """What writes into a run folder what a workflow keeps of its evaluations' episodes.
+
+    Args:
+        folder: the run folder.
+        workflow: built from the config.
+        config: of the run: ``env`` and ``seed``.
+        of_training: whether the evaluations are the training's own, whose goals stand in a table.
+        suffix: behind the steps in the names of files.
+    """
+    keeping, recorders = workflow.keeping, []
+    if keeping is None:
+        return recorders
+    if keeping.goals and of_training:
+        recorders.append(GoalTableRecorder(folder.eval_goals))
+    if keeping.save_episodes:
+        env = as_paid_by_the_environment(plain(config)["env"])
+        env = {"name": env} if isinstance(env, str) else dict(env)
+        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": config["seed"]}
+        recorders.append(EpisodeRecorder(folder.episodes, about, keeping.save_episodes, suffix))
+    if keeping.plot_episodes:
+        drawn = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)
+        recorders.append(ProjectionRecorder(folder.plots, workflow.eval_env, *drawn, suffix))
+    return recorders

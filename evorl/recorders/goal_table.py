@@ -1,0 +1,70 @@
+"""``eval_goals.csv``: a row for each episode of every evaluation, with its goal and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from evorl.metrics import EvaluationMetrics
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.runs.recording import Recorder, RunPlan
+
+GOALS = ("desired", "achieved", "start")  # what is told of goals, in the order of the columns
+
+
+class GoalTableRecorder(Recorder):
+    """Writes the table as ``metrics.csv`` is written: appended to, and cut where a run is resumed.
+
+    Args:
+        path: of the table.
+
+    Raises:
+        RunFolderError: the disk is full or read-only, or the file to go on with is damaged.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._table = CsvRecorder(path)
+
+    def resume_at(self, iterations: int) -> None:
+        self._table.resume_at(iterations)
+
+    def start(self, plan: RunPlan) -> None:
+        self._table.start(plan)
+
+    def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
+        if episodes.goals is None:
+            return
+        seeds = () if np.ndim(episodes.episode_returns) == 1 else range(len(episodes.episode_returns))
+        table = goal_table(episodes)
+        for row in range(len(table["return"])):
+            values: dict[str, float | int] = {"iterations": iterations, "timesteps": timesteps}
+            if seeds:
+                values["seed"] = row // (len(table["return"]) // len(seeds))
+            values["episode"] = row % (len(table["return"]) // max(len(seeds), 1))
+            for name, column in table.items():
+                cell = column[row].tolist()
+                values |= {f"{name}_{i}": x for i, x in enumerate(cell)} if isinstance(cell, list) else {name: cell}
+            self._table.write(values)
+
+    def close(self) -> None:
+        self._table.close()
+
+
+def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
+    """Of N episodes of all seeds: ``desired``, ``achieved`` and ``start`` ``[N, G]``, and what came of each ``[N]``.
+
+    Raises:
+        ValueError: no goals are kept of these episodes.
+    """
+    goals = episodes.goals
+    if goals is None or episodes.success_at_end is None or episodes.success_ever is None:
+        raise ValueError("no goals are kept of these episodes: evaluate with keep_goals=True.")
+    outcomes = {
+        "success": np.asarray(episodes.success_at_end, np.int32),
+        "success_ever": np.asarray(episodes.success_ever, np.int32),
+        "return": np.asarray(episodes.episode_returns),
+        "length": np.asarray(episodes.episode_lengths),
+    }
+    table = {name: np.asarray(goals[name]).reshape(-1, goals[name].shape[-1]) for name in GOALS}
+    return table | {name: column.reshape(-1) for name, column in outcomes.items()}

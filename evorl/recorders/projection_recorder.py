@@ -1,0 +1,167 @@
+"""Pictures of evaluations: the ways that episodes took through goals or observations, one PNG each time."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evorl.envs.env import Env
+from evorl.metrics import EvaluationMetrics
+from evorl.recorders.episode_recorder import filmed_episodes, forget_later_files
+from evorl.recorders.learning_curve import BLUE, GREEN, GREY
+from evorl.runs.files import make_folder, open_to_write, writing_to
+from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.saved_episode import SavedEpisode
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RED = "#c0453b"
+MANY = 24  # lines are thinner from so many episodes on
+
+
+class ProjectionRecorder(Recorder):
+    """Draws ``<steps>.png``, 12 digits, for each evaluation.
+
+    Args:
+        folder: where; made when there is something to draw.
+        env: of the evaluation, which draws what is behind.
+        num_episodes: how many are drawn, of each seed.
+        of: ``"goal"`` or ``"observation"``.
+        dimensions: one or two of its numbers.
+        suffix: behind the steps in names, for evaluations beside the training's own.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path | str, env: Env, num_episodes: int, of: str, dimensions: tuple[int, ...], suffix: str = ""
+    ) -> None:
+        self.folder, self._env, self._num_episodes = Path(folder), env, num_episodes
+        self._of, self._dimensions, self._suffix = of, dimensions, suffix
+
+    def start(self, plan: RunPlan) -> None:
+        forget_later_files(self.folder, plan.first_timesteps)
+
+    def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
+        filmed = [episode for _, _, episode in filmed_episodes(episodes, self._num_episodes)]
+        if filmed:
+            path = self.folder / f"{timesteps:012d}{self._suffix}.png"
+            draw_episodes(path, filmed, self._of, self._dimensions, self._env, f"after {timesteps:,} steps")
+
+
+def draw_episodes(
+    path: Path | str,
+    episodes: list[SavedEpisode],
+    of: str,
+    dimensions: tuple[int, ...],
+    env: Env | None = None,
+    title: str = "",
+) -> None:
+    """Episodes in one or two numbers of what they achieved or observed.
+
+    Two numbers are a plane; a single one is drawn over the steps of the episode.
+
+    Args:
+        path: of the picture, PNG.
+        episodes: with all their steps.
+        of: ``"goal"`` or ``"observation"``.
+        dimensions: one or two.
+        env: draws what is behind; ``None`` for nothing.
+        title: of the picture.
+
+    Raises:
+        RunFolderError: the picture cannot be written.
+    """
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    is_plane = len(dimensions) == 2
+    figure = Figure(figsize=(6.4, 6.4) if is_plane else (8.0, 4.4), dpi=130, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#c8ced6")
+    axes.tick_params(colors=GREY, labelsize=8, length=3)
+    if env is not None:
+        env.draw_background(axes, of, dimensions)
+    for episode in episodes:
+        _draw_episode(axes, episode, of, dimensions, width=1.6 if len(episodes) < MANY else 0.9)
+    has_background = bool(axes.collections)
+    if is_plane and (of == "goal" or has_background):  # numbers of other observations are of different units
+        axes.set_aspect("equal", adjustable="box" if has_background else "datalim")
+    _label(axes, episodes, of, dimensions, title)
+    with writing_to(Path(path).parent):
+        make_folder(Path(path).parent)
+        with open_to_write(path, "wb") as file:
+            figure.savefig(file, format="png")
+
+
+def points_of(episode: SavedEpisode, of: str, dimensions: tuple[int, ...]) -> np.ndarray:
+    """Where an episode was, ``[T + 1, 1 or 2]``."""
+    names = ("obs.achieved_goal",) if of == "goal" else ("obs.observation", "obs")
+    points = next(episode.arrays[name] for name in names if name in episode.arrays)
+    return points.reshape(len(points), -1)[:, list(dimensions)]
+
+
+def _draw_episode(axes: Axes, episode: SavedEpisode, of: str, dimensions: tuple[int, ...], width: float) -> None:
+    way = points_of(episode, of, dimensions)
+    colour = _colour(episode)
+    is_plane = len(dimensions) == 2
+    x, y = (way[:, 0], way[:, 1]) if is_plane else (np.arange(len(way)), way[:, 0])
+    axes.plot(x, y, color=colour, linewidth=width, alpha=0.75, solid_joinstyle="round", zorder=3)
+    axes.plot(x[0], y[0], "o", color="white", markeredgecolor=GREY, markersize=5.5, zorder=4)
+    axes.plot(x[-1], y[-1], "o", color=colour, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, zorder=5)
+    if of == "goal":
+        goal = episode.arrays["obs.desired_goal"][-1].reshape(-1)[list(dimensions)]
+        place = goal if is_plane else (x[-1], goal[0])
+        axes.plot(*place, "*", color=colour, markersize=13, markeredgecolor="white", markeredgewidth=0.8, zorder=6)
+        dots = ([x[-1], goal[0]], [y[-1], goal[1]]) if is_plane else ([x[0], x[-1]], [goal[0]] * 2)
+        axes.plot(*dots, ":", color=colour, linewidth=0.9, alpha=0.6, zorder=2)
+
+
+def _colour(episode: SavedEpisode) -> str:
+    if "success" not in episode.about:
+        return BLUE
+    if episode.about["success"]:
+        return GREEN
+    return "#d99a2b" if episode.about["success_ever"] else RED
+
+
+def _label(axes: Axes, episodes: list[SavedEpisode], of: str, dimensions: tuple[int, ...], title: str) -> None:
+    from matplotlib.lines import Line2D
+
+    what = "achieved goal" if of == "goal" else "observation"
+    names = [f"{what} [{i}]" for i in dimensions]
+    across, up = names if len(names) == 2 else ("step of the episode", names[0])
+    axes.set_xlabel(across, fontsize=9, color=GREY)
+    axes.set_ylabel(up, fontsize=9, color=GREY)
+    axes.set_title(_headline(episodes, title), loc="left", fontsize=11, fontweight="bold", color="#222222", pad=10)
+    colours = {_colour(episode) for episode in episodes}
+    meanings = {GREEN: "ended at its goal", "#d99a2b": "was at its goal", RED: "never at its goal", BLUE: "an episode"}
+    handles = [Line2D([], [], color=c, linewidth=2, label=text) for c, text in meanings.items() if c in colours]
+    handles.append(_mark("o", "white", GREY, 6, "start"))
+    handles.append(_mark("o", GREY, "white", 6, "end"))
+    if of == "goal":
+        handles.append(_mark("*", GREY, "white", 11, "goal"))
+    axes.figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8, labelcolor=GREY
+    )
+
+
+def _headline(episodes: list[SavedEpisode], title: str) -> str:
+    successes = [episode.about["success"] for episode in episodes if "success" in episode.about]
+    if not successes:
+        return title
+    return f"{title}: {sum(successes)} of {len(successes)} end at their goal"
+
+
+def _mark(marker: str, colour: str, edge: str, size: float, label: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="", marker=marker, color=colour, markeredgecolor=edge, markersize=size, label=label)

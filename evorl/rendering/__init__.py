@@ -1,0 +1,1 @@
+"""Pictures of what was saved: loaded when they are asked for."""

@@ -1,0 +1,83 @@
+"""An episode as two files: its arrays, which NumPy opens, and a description in JSON.
+
+``<name>.npz`` holds one array for each entry, ``<name>.json`` what they are and where they come from. There are no
+pickles in them. Both are put in place at once, the description last: an episode that has one is whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+from evorl.runs.files import RunFolderError, make_folder, open_to_write, writing_to
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedEpisode:
+    """An episode of T steps.
+
+    Attributes:
+        about: its description, JSON data: ``env`` is the config that makes its environment, ``length`` T.
+        arrays: by name. What was observed (``obs``, or ``obs.<entry>``) and the physics (``qpos``, ``qvel``; of brax
+            ``q``, ``qd``) have T + 1 rows, actions, rewards and flags T.
+    """
+
+    about: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+    def save(self, path: Path) -> None:
+        """Write ``<path>.npz`` and ``<path>.json``, in the place of what was there.
+
+        Raises:
+            RunFolderError: the folder cannot be written.
+        """
+        shapes = {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in self.arrays.items()}
+        arrays: dict[str, Any] = dict(self.arrays)
+        text = json.dumps({"format": FORMAT, **self.about, "arrays": shapes}, indent=2) + "\n"
+        with writing_to(path.parent):
+            make_folder(path.parent)
+            _put(path.with_suffix(".npz"), lambda file: np.savez_compressed(file, **arrays))
+            _put(path.with_suffix(".json"), lambda file: file.write(text.encode()))
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read an episode by the path of either of its files.
+
+        Raises:
+            RunFolderError: there is none, or it is not as it was written; in words.
+        """
+        path = Path(path).expanduser()
+        files = path.with_suffix(".json"), path.with_suffix(".npz")
+        for file in files:
+            if not file.is_file():
+                raise RunFolderError(f"There is no file {file}: an episode is a .npz and a .json of one name.")
+        try:
+            about = json.loads(files[0].read_text(encoding="utf-8"))
+            with files[1].open("rb") as file, np.load(file) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise RunFolderError(f"The episode {path} is damaged, or none of ours: {error}") from error
+        if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
+            raise RunFolderError(f"{files[0]} does not describe an episode as this version writes it.")
+        shapes = {name: list(x.shape) for name, x in arrays.items()}
+        told = about.get("arrays")
+        if not isinstance(told, dict) or {name: x["shape"] for name, x in told.items()} != shapes:
+            raise RunFolderError(f"The episode {path} is damaged: its description tells of other arrays than it has.")
+        return cls(about, arrays)
+
+
+def _put(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file beside its place, and move it there at once."""
+    new = path.with_name(path.name + ".new")
+    with open_to_write(new, "wb") as file:
+        write(file)
+    os.replace(new, path)

@@ -1,0 +1,78 @@
+"""Every step of the first episodes of an evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.agent import AgentState
+from evorl.envs import EnvState
+from evorl.envs.vector import VmapWrapper
+from evorl.evaluators import Evaluator
+from evorl.metrics import EvaluationMetrics
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.support.countdown import LONGEST, Countdown
+
+NUM_EPISODES, NUM_KEPT = 10, 5
+BONUS = 0.25
+
+
+class Visible(Countdown):
+    """Its one body stands as many metres high as it counts."""
+
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        return PyTreeDict(q=env_state.env_state[..., None] * 2.0)
+
+
+def _act(agent_state: AgentState, batch: SampleBatch, key: jax.Array) -> tuple[jax.Array, PyTreeDict]:
+    return jnp.full_like(batch.obs, agent_state.params), PyTreeDict()
+
+
+def _episodes(num_envs: int = NUM_EPISODES, keep_steps: int = NUM_KEPT, **fields: Any) -> EvaluationMetrics:
+    env = VmapWrapper(Visible(), num_envs)
+    evaluator = Evaluator(env=env, agent_fn=_act, max_episode_steps=LONGEST, keep_steps=keep_steps, **fields)
+    return evaluator.evaluate(AgentState(jnp.float32(BONUS)), jax.random.key(3), NUM_EPISODES)
+
+
+@pytest.fixture(scope="module")
+def kept() -> EvaluationMetrics:
+    return _episodes()
+
+
+def test_every_moment_and_every_step_is_kept(kept: EvaluationMetrics) -> None:
+    steps, lengths = kept.steps, np.asarray(kept.episode_lengths)
+    assert steps.obs.shape == (NUM_KEPT, LONGEST + 1, 1)
+    assert len(np.unique(lengths[:NUM_KEPT])) > 1
+    for i, length in enumerate(lengths[:NUM_KEPT]):
+        down = np.arange(length, -1, -1)
+        np.testing.assert_array_equal(steps.obs[i, : length + 1, 0], down)
+        np.testing.assert_array_equal(steps.physics.q[i, : length + 1, 0], 2.0 * down)
+        np.testing.assert_array_equal(steps.actions[i, :length], np.full((length, 1), BONUS))
+        np.testing.assert_allclose(steps.rewards[i, :length], down[:-1] + BONUS)
+        np.testing.assert_array_equal(steps.terminations[i, :length], down[1:] == 0)
+    assert steps.is_success is None
+
+
+def test_nothing_else_changes(kept: EvaluationMetrics) -> None:
+    without = _episodes(keep_steps=0)
+    assert without.steps is None
+    assert "episodes" not in without.summary()
+    jax.tree.map(np.testing.assert_array_equal, without, kept.replace(steps=None))
+    assert kept.summary().episodes is kept
+
+
+@pytest.mark.parametrize("fields", [{"num_envs": 4}, {"env_chunk": 2}], ids=["rounds", "blocks"])
+def test_neither_rounds_nor_blocks_show(kept: EvaluationMetrics, fields: dict[str, Any]) -> None:
+    """Fewer environments, or fewer in a block, than there are episodes to keep."""
+    other = _episodes(**fields)
+    for i, length in enumerate(np.asarray(kept.episode_lengths[:NUM_KEPT])):
+        for name, end in (("obs", length + 1), ("rewards", length), ("actions", length)):
+            actual, expected = getattr(other.steps, name), getattr(kept.steps, name)
+            assert len(actual) == NUM_KEPT
+            np.testing.assert_array_equal(actual[i, :end], expected[i, :end])
+    np.testing.assert_array_equal(other.episode_returns, kept.episode_returns)

@@ -1,0 +1,99 @@
+"""Saved episodes as moving pictures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from evorl.envs import create_env
+from evorl.rendering.replay import frame_numbers, frames_of, physics_of, write_animation
+from evorl.runs.saved_episode import SavedEpisode
+
+FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colours
+# In a process of its own, where MuJoCo is not imported before it is told what to draw by.
+REPLAY = """
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from evorl.cli.replaying import replay_from_arguments
+from evorl.envs.host.host_vector_env import HostEnvError
+
+path = Path(sys.argv[1])
+try:
+    gif = replay_from_arguments([f"episode={path}", "size=96", "frames=4"])
+except HostEnvError as error:
+    print("no picture:", error)
+    sys.exit()
+
+import mujoco
+from evorl.envs.mujoco import make_mujoco_simulators
+from evorl.envs.mujoco_frames import BodyRenderer
+from evorl.rendering.replay import frame_numbers
+
+renderer = BodyRenderer(make_mujoco_simulators("halfcheetah", 1).mujoco_model, 96)
+with np.load(path) as stored, Image.open(gif) as animation:
+    numbers = frame_numbers(len(stored["qpos"]), 4)
+    assert animation.n_frames == len(numbers) == 4
+    for k, number in enumerate(numbers):
+        animation.seek(k)
+        drawn = renderer.frame_of(stored["qpos"][number], stored["qvel"][number])
+        expected = Image.fromarray(drawn).quantize(256, dither=Image.Dither.NONE).convert("RGB")
+        assert (np.asarray(animation.convert("RGB")) == np.asarray(expected)).all()
+        assert np.abs(np.asarray(expected, int) - drawn).mean() < 4  # and those 256 colours fit well
+renderer.close()
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("suffix", [".gif", ".webp", ".png"])
+def test_every_frame_is_in_the_animation(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"animation{suffix}"
+    write_animation(path, FRAMES)
+    with Image.open(path) as animation:
+        assert animation.n_frames == len(FRAMES)
+        for k, frame in enumerate(FRAMES):
+            animation.seek(k)
+            np.testing.assert_array_equal(np.asarray(animation.convert("RGB")), frame)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"An animation is a \.gif, \.webp or \.png, got a\.mp4"):
+        write_animation(tmp_path / "a.mp4", FRAMES)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("moments", "frames", "expected"), [(4, 50, [0, 1, 2, 3]), (101, 5, [0, 25, 50, 75, 100])])
+def test_the_first_and_the_last_moment_are_shown(moments: int, frames: int, expected: list[int]) -> None:
+    assert frame_numbers(moments, frames).tolist() == expected
+
+
+def test_what_has_no_bodies_or_other_ones_is_refused() -> None:
+    plain = SavedEpisode({}, {"obs": np.zeros((3, 4))})
+    assert physics_of(plain) is None
+    with pytest.raises(ValueError, match="this one has no positions of bodies"):
+        frames_of(plain, create_env("gymnax/CartPole-v1"))
+    other = SavedEpisode({}, {"qpos": np.zeros((3, 9)), "qvel": np.zeros((3, 9))})
+    env = create_env("host/inverted_pendulum")
+    with pytest.raises(ValueError, match="9 coordinates and 9 velocities, and the model of its environment 2 and 2"):
+        frames_of(other, env)
+    env.close()
+
+
+def test_frame_k_is_the_picture_of_position_k(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"qpos": rng.uniform(-0.3, 0.3, (9, 9)), "qvel": np.zeros((9, 9))}
+    about = {"env": {"library": "host", "name": "halfcheetah"}, "length": 8, "return": 1.0}
+    SavedEpisode(about, arrays).save(tmp_path / "episode")
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAY, str(tmp_path / "episode.npz")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("equal\n") or "apt-get install libegl1" in done.stdout
