@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
+from evorl.collecting.host_film import HostFilm
 from evorl.collecting.vector_collector import rows_where
+from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.metrics import EvaluationMetrics
 
 
-def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0) -> EvaluationMetrics:
+def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_steps: int = 0) -> EvaluationMetrics:
     """The results of exactly so many episodes, played by ``agent.eval_step``.
 
     In a vector environment each row plays as many episodes as the others, or one more: which ones count does not depend
@@ -22,42 +25,58 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0) -> Eval
         agent: see ``HostAgent``; its ``eval_start`` is called, if it has one.
         num_episodes: how many.
         seed: of the episodes.
+        keep_steps: of so many of them, the first ones, to keep every step.
 
     Raises:
-        ValueError: fewer than one episode is asked for.
+        ValueError: fewer than one episode is asked for, or fewer than are to be kept.
     """
     if num_episodes < 1:
         raise ValueError(f"an evaluation plays one episode at least, got num_episodes={num_episodes}.")
+    if keep_steps > num_episodes:
+        raise ValueError(f"keep_steps={keep_steps} is more than the num_episodes={num_episodes} that are played.")
+    film = HostFilm(keep_steps)
     play = _play_rows if isinstance(env, HostVectorEnv) else _play_one_after_another
-    returns, lengths = play(env, agent, num_episodes, seed)
+    returns, lengths = play(env, agent, num_episodes, seed, film)
     return EvaluationMetrics(
         episode_returns=np.asarray(returns, np.float32),
         episode_lengths=np.asarray(lengths, np.int32),
+        steps=film.developed(),
     )
 
 
-def _play_one_after_another(env: Any, agent: Any, num_episodes: int, seed: int) -> tuple[list[float], list[int]]:
+def _play_one_after_another(
+    env: Any, agent: Any, num_episodes: int, seed: int, film: HostFilm
+) -> tuple[list[float], list[int]]:
     returns, lengths = [], []
     for episode in range(num_episodes):
         obs, _ = env.reset(seed=seed if episode == 0 else None)
         _start(agent, True)
         total, length, is_over = 0.0, 0, False
+        film.add_moment(episode, obs, bodies_of(env))
         while not is_over:
-            obs, reward, termination, truncation, _ = env.step(agent.eval_step(obs))
+            action = agent.eval_step(obs)
+            obs, reward, termination, truncation, _ = env.step(action)
+            film.add_step(episode, action, reward, termination)
+            film.add_moment(episode, obs, bodies_of(env))
             total, length, is_over = total + float(reward), length + 1, bool(termination or truncation)
         returns.append(total)
         lengths.append(length)
     return returns, lengths
 
 
-def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int) -> tuple[Any, Any]:
+def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, film: HostFilm) -> tuple[Any, Any]:
     seeds, num_envs = np.random.default_rng(seed), env.num_envs
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
     obs = env.reset(seeds.integers(0, 2**32, num_envs, np.uint64))
     _start(agent, np.ones(num_envs, np.bool_))
+    _add_moments(film, env, episode, obs, np.ones(num_envs, np.bool_))
     while (episode < num_episodes).any():
-        obs, reward, termination, truncation, _ = env.step(agent.eval_step(obs))
+        action = agent.eval_step(obs)
+        obs, reward, termination, truncation, _ = env.step(action)
+        for row in np.flatnonzero(episode < film.num_episodes).tolist():
+            film.add_step(episode[row], _row(action, row), reward[row], termination[row])
+        _add_moments(film, env, episode, obs, np.ones(num_envs, np.bool_))
         counts = episode < num_episodes
         returns[episode[counts]] += reward[counts]
         lengths[episode[counts]] += 1
@@ -67,7 +86,19 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int) -> 
             start = env.partial_reset(is_over, seeds.integers(0, 2**32, num_envs, np.uint64))
             obs = rows_where(is_over, start, obs)
             _start(agent, is_over)
+            _add_moments(film, env, episode, obs, is_over)
     return returns, lengths
+
+
+def _add_moments(film: HostFilm, env: HostVectorEnv, episode: np.ndarray, obs: Any, where: np.ndarray) -> None:
+    rows: list[int] = np.flatnonzero(where & (episode < film.num_episodes)).tolist()
+    physics = env.physics() if rows else {}
+    for row in rows:
+        film.add_moment(episode[row], _row(obs, row), _row(physics, row))
+
+
+def _row(tree: Any, row: int) -> Any:
+    return jax.tree.map(lambda x: x[row], tree)
 
 
 def _start(agent: Any, started: Any) -> None:

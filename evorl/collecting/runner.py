@@ -52,6 +52,7 @@ class Runner:
         done_means: see ``Collector``.
         info_names: see ``Collector``.
         transform: changes each batch before it is given to the agent.
+        keep_episodes: of so many episodes of each evaluation the recorder is given every step, see ``EpisodeRecorder``.
         recorder: is told of the course of ``run``; closing it is up to its owner.
         seed: of environments, random actions and draws.
 
@@ -77,6 +78,7 @@ class Runner:
         done_means: str = "either",
         info_names: Sequence[str] = (),
         transform: Callable[[Any], Any] | None = None,
+        keep_episodes: int = 0,
         recorder: Recorder | None = None,
         seed: int = 0,
     ) -> None:
@@ -91,7 +93,7 @@ class Runner:
         self.agent = agent
         self.replay = replay
         self.recorder = recorder or Recorder()
-        self._eval_env, self._eval_seed = eval_env, seeds[1]
+        self._eval_env, self._eval_seed, self._keep_episodes = eval_env, seeds[1], keep_episodes
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
         self._random_agent = HostAgent(env.action_space, seeds[2], rows)
@@ -187,7 +189,8 @@ class Runner:
             self._eval_env = _copy_of(self.collector.env)
         seed = int(np.random.SeedSequence([self._eval_seed, self._num_evaluations]).generate_state(1)[0])
         self._num_evaluations += 1
-        return jax.device_get(play_on_host(self._eval_env, self.agent, num_episodes, seed).summary())
+        kept = min(self._keep_episodes, num_episodes)
+        return jax.device_get(play_on_host(self._eval_env, self.agent, num_episodes, seed, kept).summary())
 
     def run(
         self, num_rollouts: int, *, eval_every: int = 0, eval_episodes: int = 10, log_every: int = 0
@@ -242,6 +245,8 @@ class Runner:
     def _evaluate_and_write(self, num_episodes: int, clock: _Clock) -> PyTreeDict:
         started = time.perf_counter()
         evaluation = self.evaluate(num_episodes)
+        if (episodes := evaluation.pop("episodes", None)) is not None:
+            self.recorder.evaluation(self._iterations, self.timesteps, episodes)
         row = describe_evaluation(evaluation)
         row["time/evaluation_seconds"] = time.perf_counter() - started
         clock.leave_out(row["time/evaluation_seconds"])
