@@ -90,6 +90,7 @@ def _write(
 ) -> None:
     """Write the episodes and the picture that are asked for, and say where they are."""
     from evorl.recorders.episode_records import episode_recorders
+    from evorl.runs.trust import as_arguments
 
     folder.refuse_links()
     for recorder in episode_recorders(folder, workflow, settings, of_training=False, suffix=suffix):
@@ -97,6 +98,7 @@ def _write(
     name = f"{progress['timesteps']:012d}{suffix}"
     if workflow.keeping.save_episodes:
         first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
-        print(f"Saved are {workflow.keeping.save_episodes}. To see one: python scripts/replay.py episode={first}")
+        command = f"python scripts/replay.py {as_arguments({'episode': str(first)})}"
+        print(f"Episodes are in {folder.episodes}. To see one: {command}")
     if workflow.keeping.plot_episodes:
-        print(f"Drawn are {workflow.keeping.plot_episodes}: {folder.plots / name}.png")
+        print(f"Their ways are drawn in {folder.plots / name}.png")

@@ -104,7 +104,7 @@ def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: Run
     if played.startswith("checkpoint of 64 "):
         after = SavedEpisode.load(trained.episodes / f"{steps}_000.npz")
         np.testing.assert_array_equal(after.arrays["obs.achieved_goal"], before.arrays["obs.achieved_goal"])
-    assert "Drawn are" not in out
+    assert "Their ways are drawn" not in out
 
 
 def test_an_episode_without_bodies_is_drawn(run, trained: RunFolder, tmp_path: Path) -> None:
