@@ -38,7 +38,7 @@ def replay_from_arguments(arguments: Sequence[str]) -> Path:
     settings = _settings(arguments)
     num_frames, size = positive(settings["frames"], "frames"), positive(settings["size"], "size")
     checked_value(settings["trust"], bool, "trust")
-    draw_without_screen()  # before anything imports MuJoCo
+    draw_without_screen()  # before anything else imports MuJoCo
 
     from evorl.envs import create_env
     from evorl.rendering.replay import frames_of, physics_of, write_animation

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes.util
+import importlib
 import os
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 IMAGE_SIZE = 480
 _DISTANCE = 4.0  # of the camera from the first body, in metres; smaller models are seen from as far as they reach
 _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}  # that draw without a screen
+_NO_WINDOW = r"\((65537|65550)\)"  # not initialized, no display
 
 
 class BodyRenderer:
@@ -33,9 +36,14 @@ class BodyRenderer:
             import mujoco as engine
 
             mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
-            self._renderer = mujoco.Renderer(model, size, size)
+            if mujoco.GLContext.__module__.endswith("glfw") and not _has_screen():
+                raise RuntimeError("there is no screen")
+            with warnings.catch_warnings():
+                # A screen that cannot be reached: GLFW only warns, and MuJoCo would end the process.
+                warnings.filterwarnings("error", message=_NO_WINDOW)
+                self._renderer = mujoco.Renderer(model, size, size)
         except Exception as error:  # of several graphics libraries, each with errors of its own
-            raise self._failed(error) from error
+            raise _cannot_draw(self._name, error) from error
         self._mujoco, self._data = mujoco, mujoco.MjData(model)
         camera = mujoco.MjvCamera()
         camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
@@ -53,7 +61,7 @@ class BodyRenderer:
             self._renderer.update_scene(data, self._camera)
             return self._renderer.render().copy()
         except Exception as error:
-            raise self._failed(error) from error
+            raise _cannot_draw(self._name, error) from error
 
     def frame_of(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
         """A picture of bodies with these coordinates ``[nq]`` and velocities ``[nv]``."""
@@ -65,23 +73,35 @@ class BodyRenderer:
         """Give back what the graphics library holds."""
         self._renderer.close()
 
-    def _failed(self, error: Exception) -> HostEnvError:
-        return HostEnvError(
-            f"MuJoCo cannot draw {self._name} here ({type(error).__name__}: {error}). Without a screen set "
-            "MUJOCO_GL=egl or MUJOCO_GL=osmesa, and install that library: on Debian and Ubuntu apt-get install libegl1 "
-            "libegl-mesa0, or libosmesa6."
-        )
-
 
 def draw_without_screen() -> None:
-    """Let MuJoCo draw by a library that needs no screen, where there is none; to be called before it is imported.
+    """Import MuJoCo so that it draws by a library that needs no screen, where there is none.
 
     ``MUJOCO_GL`` wins, if it is set.
+
+    Raises:
+        HostEnvError: the library is not here; in words.
     """
-    has_screen = not sys.platform.startswith("linux") or os.environ.get("DISPLAY")
-    if has_screen or "MUJOCO_GL" in os.environ:
-        return
-    for name, library in _LIBRARIES.items():
-        if ctypes.util.find_library(library):
-            os.environ["MUJOCO_GL"] = name
-            return
+    if not _has_screen() and "MUJOCO_GL" not in os.environ:
+        found = [name for name, library in _LIBRARIES.items() if ctypes.util.find_library(library)]
+        if found:
+            os.environ["MUJOCO_GL"] = found[0]
+    try:
+        importlib.import_module("mujoco")
+    except ImportError:
+        raise
+    except Exception as error:  # of the library's Python side
+        raise _cannot_draw("anything", error) from error
+
+
+def _has_screen() -> bool:
+    names = ("DISPLAY", "WAYLAND_DISPLAY")
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names)
+
+
+def _cannot_draw(what: str, error: Exception) -> HostEnvError:
+    return HostEnvError(
+        f"MuJoCo cannot draw {what} here ({type(error).__name__}: {error}). Without a screen set MUJOCO_GL=egl or "
+        "MUJOCO_GL=osmesa, and install that library: on Debian and Ubuntu apt-get install libegl1 libegl-mesa0, or "
+        "libosmesa6."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from evorl.cli import main as cli
+from evorl.envs import mujoco_frames
 from evorl.runs.folder import RunFolder
 from evorl.runs.saved_episode import SavedEpisode
 
@@ -78,6 +80,18 @@ def test_a_training_leaves_goals_episodes_and_pictures(trained: RunFolder) -> No
     assert episode.about["return"] == float(rows[7]["return"])
 
 
+def test_a_resumed_run_leaves_what_a_whole_one_does(run, trained: RunFolder, tmp_path: Path) -> None:
+    run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    shutil.rmtree(max(folder.checkpoints.glob("[0-9]*")))  # as if it had been killed before the last was saved
+    (folder.episodes / "000000000048_000.npz").touch()  # of what was configured otherwise then
+    _, err = run(cli.train, f"resume={folder.path}")
+    assert err == ""
+    assert folder.eval_goals.read_bytes() == trained.eval_goals.read_bytes()
+    assert names(folder.episodes) == names(trained.episodes)
+    assert names(folder.plots) == names(trained.plots)
+
+
 def test_an_evaluation_tells_which_goals_are_reached(run, trained: RunFolder) -> None:
     before = trained.eval_goals.read_bytes(), names(trained.episodes)
     out, err = run(cli.evaluate, f"run={trained.path}", "eval_episodes=40", "evaluation.goal_cells=2", "seed=3")
@@ -107,7 +121,10 @@ def test_a_checkpoint_plays_the_episodes_of_its_training_again(run, trained: Run
     assert "Their ways are drawn" not in out
 
 
-def test_an_episode_without_bodies_is_drawn(run, trained: RunFolder, tmp_path: Path) -> None:
+def test_an_episode_without_bodies_is_drawn(
+    run, trained: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mujoco_frames, "draw_without_screen", lambda: None)  # it chooses for the whole process
     out, err = run(cli.replay, f"run={trained.path}", f"to={tmp_path / 'way.png'}")
     assert err == ""
     assert out.endswith(f": {tmp_path / 'way.png'}\n")

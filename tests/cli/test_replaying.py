@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from evorl.cli.replaying import replay_from_arguments
+from evorl.envs import mujoco_frames
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.runs.saved_episode import SavedEpisode
 
 WALK = {"obs": np.linspace(0.0, 1.0, 12).reshape(4, 3), "reward": np.ones(3)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mujoco_frames, "draw_without_screen", lambda: None)
 
 
 def save(path: Path, env: dict, arrays: dict[str, np.ndarray] = WALK) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -54,3 +55,16 @@ def test_without_a_screen_another_library_draws(
     monkeypatch.setattr(mujoco_frames.ctypes.util, "find_library", lambda name: name if name in installed else None)
     draw_without_screen()
     assert environ.get("MUJOCO_GL") == chosen
+
+
+def test_a_library_that_is_not_here_is_told_in_words() -> None:
+    """MuJoCo looks for it while it is imported."""
+    code = (
+        "import ctypes.util\nfrom evorl.envs import mujoco_frames\n"
+        "try:\n    mujoco_frames.draw_without_screen()\nexcept OSError as error:\n    print(error)\n"
+        "print(ctypes.util.find_library('OSMesa'))"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"}
+    environ["MUJOCO_GL"] = "osmesa"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert "MuJoCo cannot draw anything here" in done.stdout or "libOSMesa" in done.stdout
