@@ -98,7 +98,7 @@ def _write(
     name = f"{progress['timesteps']:012d}{suffix}"
     if workflow.keeping.save_episodes:
         first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
-        command = f"python scripts/replay.py {as_arguments({'episode': str(first)})}"
+        command = f"python scripts/show_episode.py {as_arguments({'episode': str(first)})}"
         print(f"Episodes are in {folder.episodes}. To see one: {command}")
     if workflow.keeping.plot_episodes:
         print(f"Their ways are drawn in {folder.plots / name}.png")

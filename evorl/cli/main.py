@@ -16,8 +16,8 @@ from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
 from evorl.cli.joining import ProcessLost, leaving_together, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import check_run_settings, names_a_run, run_settings, wandb_settings
-from evorl.cli.replaying import replay_from_arguments
 from evorl.cli.runtime import collect_garbage_seldom
+from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words, stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
 
@@ -42,11 +42,11 @@ def evaluate() -> None:
     run_command(evaluate_from_config, "run")
 
 
-def replay() -> None:
-    """``replay.py episode=<file>``, or ``run=<run folder>|latest``: an episode that an evaluation saved, as a GIF."""
+def show_episode() -> None:
+    """``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: an episode that was saved, as a GIF."""
     print_any_character()
     with signals_in_words(), errors_in_words(config_folder()):
-        replay_from_arguments(sys.argv[1:])
+        show_episode_from_arguments(sys.argv[1:])
 
 
 def run_command(task: Any, names_run: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.collecting.host_film import HostFilm
+from evorl.collecting.host_step_record import HostStepRecord
 from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -34,49 +34,49 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
         raise ValueError(f"an evaluation plays one episode at least, got num_episodes={num_episodes}.")
     if keep_steps > num_episodes:
         raise ValueError(f"keep_steps={keep_steps} is more than the num_episodes={num_episodes} that are played.")
-    film = HostFilm(keep_steps)
+    kept = HostStepRecord(keep_steps)
     play = _play_rows if isinstance(env, HostVectorEnv) else _play_one_after_another
-    returns, lengths = play(env, agent, num_episodes, seed, film)
+    returns, lengths = play(env, agent, num_episodes, seed, kept)
     return EvaluationMetrics(
         episode_returns=np.asarray(returns, np.float32),
         episode_lengths=np.asarray(lengths, np.int32),
-        steps=film.developed(),
+        steps=kept.by_episode(),
     )
 
 
 def _play_one_after_another(
-    env: Any, agent: Any, num_episodes: int, seed: int, film: HostFilm
+    env: Any, agent: Any, num_episodes: int, seed: int, kept: HostStepRecord
 ) -> tuple[list[float], list[int]]:
     returns, lengths = [], []
     for episode in range(num_episodes):
         obs, _ = env.reset(seed=seed if episode == 0 else None)
         _start(agent, True)
         total, length, is_over = 0.0, 0, False
-        film.add_moment(episode, obs, bodies_of(env))
+        kept.add_moment(episode, obs, bodies_of(env))
         while not is_over:
             action = agent.eval_step(obs)
             obs, reward, termination, truncation, _ = env.step(action)
-            film.add_step(episode, action, reward, termination)
-            film.add_moment(episode, obs, bodies_of(env))
+            kept.add_step(episode, action, reward, termination)
+            kept.add_moment(episode, obs, bodies_of(env))
             total, length, is_over = total + float(reward), length + 1, bool(termination or truncation)
         returns.append(total)
         lengths.append(length)
     return returns, lengths
 
 
-def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, film: HostFilm) -> tuple[Any, Any]:
+def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kept: HostStepRecord) -> tuple[Any, Any]:
     seeds, num_envs = np.random.default_rng(seed), env.num_envs
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
     obs = env.reset(seeds.integers(0, 2**32, num_envs, np.uint64))
     _start(agent, np.ones(num_envs, np.bool_))
-    _add_moments(film, env, episode, obs, np.ones(num_envs, np.bool_))
+    _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
     while (episode < num_episodes).any():
         action = agent.eval_step(obs)
         obs, reward, termination, truncation, _ = env.step(action)
-        for row in np.flatnonzero(episode < film.num_episodes).tolist():
-            film.add_step(episode[row], _row(action, row), reward[row], termination[row])
-        _add_moments(film, env, episode, obs, np.ones(num_envs, np.bool_))
+        for row in np.flatnonzero(episode < kept.num_episodes).tolist():
+            kept.add_step(episode[row], _row(action, row), reward[row], termination[row])
+        _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
         counts = episode < num_episodes
         returns[episode[counts]] += reward[counts]
         lengths[episode[counts]] += 1
@@ -86,15 +86,15 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, fil
             start = env.partial_reset(is_over, seeds.integers(0, 2**32, num_envs, np.uint64))
             obs = rows_where(is_over, start, obs)
             _start(agent, is_over)
-            _add_moments(film, env, episode, obs, is_over)
+            _add_moments(kept, env, episode, obs, is_over)
     return returns, lengths
 
 
-def _add_moments(film: HostFilm, env: HostVectorEnv, episode: np.ndarray, obs: Any, where: np.ndarray) -> None:
-    rows: list[int] = np.flatnonzero(where & (episode < film.num_episodes)).tolist()
+def _add_moments(kept: HostStepRecord, env: HostVectorEnv, episode: np.ndarray, obs: Any, where: np.ndarray) -> None:
+    rows: list[int] = np.flatnonzero(where & (episode < kept.num_episodes)).tolist()
     physics = env.physics() if rows else {}
     for row in rows:
-        film.add_moment(episode[row], _row(obs, row), _row(physics, row))
+        kept.add_moment(episode[row], _row(obs, row), _row(physics, row))
 
 
 def _row(tree: Any, row: int) -> Any:

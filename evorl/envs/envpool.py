@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names, positive
-from evorl.envs.gymnasium import action_space_of, space_of
+from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import PyTreeDict

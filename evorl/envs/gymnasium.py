@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +13,12 @@ from evorl.config.names import no_such
 from evorl.config.values import check_names
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
+from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import DictSpace, Space, TupleSpace
 
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
-MOST_JOINT_ACTIONS = 4096
 _ASYNC_TIMEOUT = 60.0  # seconds that a worker has for one answer
 
 
@@ -300,63 +299,3 @@ def _stacked(space: Space, rows: list[Any]) -> Any:
 
 def _failed(number: int, method: str, error: Exception) -> str:
     return f"environment {number} failed in {method}: {type(error).__name__}: {error}"
-
-
-def space_of(space: Any) -> Space:
-    """Gymnasium's space of observations as one of ours; float64 becomes float32, booleans and integers stay.
-
-    Raises:
-        ValueError: a kind that is no array, or a dict or tuple of arrays.
-    """
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Dict):
-        return DictSpace({name: space_of(member) for name, member in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
-        return TupleSpace([space_of(member) for member in space.spaces])
-    if isinstance(space, spaces.Discrete) and space.start == 0:
-        return Discrete(int(space.n))
-    if isinstance(space, spaces.Discrete):
-        return Box(int(space.start), int(space.start + space.n - 1), (), np.int32)
-    if isinstance(space, spaces.MultiDiscrete):
-        return Box(np.asarray(space.start), np.asarray(space.start + space.nvec - 1), space.shape, np.int32)
-    if isinstance(space, spaces.MultiBinary):
-        return Box(0, 1, space.shape, np.int8)
-    if isinstance(space, spaces.Box):
-        dtype = np.float32 if space.dtype == np.float64 else np.int32 if space.dtype == np.int64 else space.dtype
-        return Box(space.low, space.high, space.shape, dtype)
-    raise ValueError(f"observations must be arrays, or dicts and tuples of arrays; this environment's are {space}.")
-
-
-def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
-    """Gymnasium's space of actions as one of ours, and the function from a batch of ours to a batch of its own.
-
-    Several choices at once (MultiDiscrete, MultiBinary) are one choice among all their combinations.
-
-    Raises:
-        ValueError: another kind, or too many combinations.
-    """
-    import gymnasium.spaces as spaces
-
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n)), lambda actions: np.asarray(actions, space.dtype) + space.start
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
-        start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
-        count = math.prod(int(size) for size in sizes.ravel())
-        if count > MOST_JOINT_ACTIONS:
-            raise ValueError(
-                f"{space} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,} that agents can have."
-            )
-
-        def combination(actions: Any) -> np.ndarray:
-            choices = np.stack(np.unravel_index(np.asarray(actions), sizes.ravel()), axis=-1)
-            return (choices.reshape(-1, *sizes.shape) + start).astype(space.dtype)
-
-        return Discrete(count), combination
-    if isinstance(space, spaces.Box):
-        dtype = np.float32 if space.dtype == np.float64 else space.dtype
-        return Box(space.low, space.high, space.shape, dtype), lambda actions: np.asarray(actions, space.dtype)
-    raise ValueError(
-        f"agents act in Discrete, MultiDiscrete, MultiBinary and Box; this environment's space is {space}."
-    )

@@ -21,7 +21,7 @@ from evorl.types import Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
-_FILM = "evorl.evaluators.film:new_film"  # loaded where episodes are kept
+_STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # loaded where episodes are kept
 
 
 def longest_episode(env: VectorEnv) -> int:
@@ -68,7 +68,7 @@ class _Progress(PyTreeData):
     env_state: EnvState
     outcomes: EpisodeOutcomes
     recorded: Packed[SampleBatch] | None  # [T, B, features]
-    film: Any  # a Film
+    kept: Any  # a StepRecord
     ended: jax.Array  # [B]
     step: jax.Array
 
@@ -84,7 +84,7 @@ def play_episodes(
     env_fields: Sequence[str] = (),
     observe: bool = False,
     record: Sequence[str] | None = None,
-    num_filmed: int = 0,
+    num_kept: int = 0,
 ) -> EpisodeOutcomes:
     """Play one episode in each row until all wanted ones have ended, or ``max_episode_steps``.
 
@@ -100,7 +100,7 @@ def play_episodes(
         observe: whether to keep statistics of observations too.
         record: the entries of ``info`` to keep with recorded transitions, under ``extras.env_extras``; ``None`` records
             none.
-        num_filmed: of the first so many every step is given as ``steps``.
+        num_kept: of the first so many every step is given as ``steps``.
 
     Raises:
         ValueError: ``info`` has no such entry; in words.
@@ -127,15 +127,15 @@ def play_episodes(
         if recorded is not None:
             row = pack(transition)
             recorded = jax.tree.map(lambda rows, row: rows.at[progress.step].set(row), recorded, row)
-        film = progress.film and progress.film.with_step(env, progress.step, transition, env_state)
+        kept = progress.kept and progress.kept.with_step(env, progress.step, transition, env_state)
         ended, step = progress.ended | transition.dones, progress.step + 1
-        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, film=film, ended=ended, step=step)
+        return _Progress(env_state=env_state, outcomes=outcomes, recorded=recorded, kept=kept, ended=ended, step=step)
 
     progress = _Progress(
         env_state=env_state,
         outcomes=_no_outcomes(env_state, env_fields, observe),
         recorded=None if record is None else _room(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
-        film=load(_FILM)(env, env_state, num_filmed, max_episode_steps) if num_filmed else None,
+        kept=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
         ended=~wanted,
         step=jnp.zeros((), jnp.int32),
     )
@@ -145,7 +145,7 @@ def play_episodes(
 
 def _told(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
     """What came of episodes that have been played, with what was recorded of them."""
-    outcomes = progress.outcomes.replace(first=first, steps=progress.film and progress.film.developed())
+    outcomes = progress.outcomes.replace(first=first, steps=progress.kept and progress.kept.by_episode())
     if progress.recorded is None:
         return outcomes
     transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()

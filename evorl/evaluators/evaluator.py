@@ -114,7 +114,7 @@ def _play(
         evaluator.max_episode_steps,
         evaluator.discount,
         env_fields=("is_success", *goal_fields) if has_goals else (),
-        num_filmed=evaluator.keep_steps,
+        num_kept=evaluator.keep_steps,
     )
     return EvaluationMetrics(
         episode_returns=outcomes.returns,

@@ -101,7 +101,7 @@ def test_an_evaluation_tells_which_goals_are_reached(run, trained: RunFolder) ->
     table = lines[header + 1 : header + 5]
     assert [line.split()[0] for line in table] == ["goal_0"] * 4
     assert sum(int(line.split()[8]) for line in table) == 40
-    assert "To see one: python scripts/replay.py episode=" in out
+    assert "To see one: python scripts/show_episode.py episode=" in out
     assert trained.eval_goals.read_bytes() == before[0]
     new = set(names(trained.episodes)) - set(before[1])
     stems = {Path(name).stem.removesuffix("_000").removesuffix("_001") for name in new}
@@ -125,7 +125,7 @@ def test_an_episode_without_bodies_is_drawn(
     run, trained: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mujoco_frames, "draw_without_screen", lambda: None)  # it chooses for the whole process
-    out, err = run(cli.replay, f"run={trained.path}", f"to={tmp_path / 'way.png'}")
+    out, err = run(cli.show_episode, f"run={trained.path}", f"to={tmp_path / 'way.png'}")
     assert err == ""
     assert out.endswith(f": {tmp_path / 'way.png'}\n")
     assert (tmp_path / "way.png").stat().st_size > 1000

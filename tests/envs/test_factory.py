@@ -97,12 +97,14 @@ print(create_wrapped_brax_env is envs.brax.create_wrapped_brax_env)
 def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = types.ModuleType("toy_adapter")
     adapter.ENV_NAMES = ("walk",)  # pyright: ignore[reportAttributeAccessIssue]
-    adapter.create_toy = lambda name, **options: (name, options)  # pyright: ignore[reportAttributeAccessIssue]
+    create_toy = lambda name, **options: types.SimpleNamespace(made=(name, options))  # noqa: E731
+    adapter.create_toy = create_toy  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "toy_adapter", adapter)
     monkeypatch.setitem(LIBRARIES, "toy", "toy_adapter:create_toy")
     assert available_envs()["toy"] == ("walk",)
     for made in (create_env("walk", history=2), create_env("toy/walk", history=2), envs.create_toy("walk", history=2)):
-        assert made == ("walk", {"history": 2})
+        assert made.made == ("walk", {"history": 2})
+    assert create_env("walk").title == "toy/walk"
     with pytest.raises(AttributeError, match=r"evorl\.envs has no 'create_toys'"):
         envs.create_toys  # noqa: B018
 

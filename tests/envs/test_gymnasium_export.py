@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from evorl.envs import Box, DictSpace, Discrete, TupleSpace, create_env
-from evorl.envs.gymnasium import space_of
 from evorl.envs.gymnasium_export import as_gymnasium, gymnasium_space
+from evorl.envs.gymnasium_spaces import space_of
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])

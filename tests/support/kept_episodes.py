@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from evorl.evaluators.film import EpisodeSteps
+from evorl.evaluators.step_record import EpisodeSteps
 from evorl.metrics import EvaluationMetrics
 from evorl.types import PyTreeDict
 

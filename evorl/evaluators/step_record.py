@@ -34,7 +34,7 @@ class EpisodeSteps(PyTreeData):
     is_success: jax.Array | None
 
 
-class Film(PyTreeData):
+class StepRecord(PyTreeData):
     """The steps so far of n episodes, packed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Film(PyTreeData):
             steps=_written(self.steps, step, _first(_told(transition, env_state), num_rows)),
         )
 
-    def developed(self) -> EpisodeSteps:
+    def by_episode(self) -> EpisodeSteps:
         """Episode by episode."""
         moments, steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (self.moments, self.steps))
         obs, physics = moments.unpack()
@@ -69,8 +69,8 @@ class Film(PyTreeData):
         )
 
 
-def new_film(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int) -> Film:
-    """A film of the first n environments with their first moment on it.
+def new_step_record(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int) -> StepRecord:
+    """The record of the first n environments, with their first moment.
 
     Args:
         env: a vector environment that stands still when an episode has ended.
@@ -86,7 +86,7 @@ def new_film(env: VectorEnv, env_state: EnvState, num_rows: int, num_steps: int)
         jax.tree.map(lambda x, length=length: jnp.zeros((length, *x.shape), x.dtype), row)
         for row, length in ((moment, num_steps + 1), (blank, num_steps))
     )
-    return Film(moments=jax.tree.map(lambda rows, row: rows.at[0].set(row), moments, moment), steps=steps)
+    return StepRecord(moments=jax.tree.map(lambda rows, row: rows.at[0].set(row), moments, moment), steps=steps)
 
 
 def _told(transition: SampleBatch, env_state: EnvState) -> tuple:

@@ -1,4 +1,4 @@
-"""``replay.py``: an episode that an evaluation saved, as an animation; as a picture where there are no bodies."""
+"""``show_episode.py``: an episode that an evaluation saved, as an animation; as a picture where there are no bodies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def replay_from_arguments(arguments: Sequence[str]) -> Path:
+def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     """Draw an episode, and say where the picture is.
 
     Args:
@@ -41,7 +41,7 @@ def replay_from_arguments(arguments: Sequence[str]) -> Path:
     draw_without_screen()  # before anything else imports MuJoCo
 
     from evorl.envs import create_env
-    from evorl.rendering.replay import frames_of, physics_of, write_animation
+    from evorl.rendering.animation import frames_of, physics_of, write_animation
     from evorl.runs.saved_episode import SavedEpisode
     from evorl.runs.trust import refuse_foreign_code
 
@@ -75,7 +75,7 @@ def _settings(arguments: Sequence[str]) -> dict[str, Any]:
             given[name] = text if name in ("episode", "run", "runs_folder", "to") else yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ValueError(f"{argument!r} cannot be read.") from error
-    check_names(given, _DEFAULTS, "setting of replay")
+    check_names(given, _DEFAULTS, "setting of show_episode")
     if ("episode" in given) == ("run" in given):
         raise ValueError("Which episode? Give episode=<file>, or run=<folder> (or latest) for the last one of a run.")
     return _DEFAULTS | given

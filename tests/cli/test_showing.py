@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evorl.cli.replaying import replay_from_arguments
+from evorl.cli.showing import show_episode_from_arguments
 from evorl.envs import mujoco_frames
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -30,10 +30,10 @@ def save(path: Path, env: dict, arrays: dict[str, np.ndarray] = WALK) -> Path:
 def test_the_last_episode_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path, {"seed": 1})
     with pytest.raises(RunFolderError, match=r"has no saved episodes: python scripts/evaluate\.py run="):
-        replay_from_arguments([f"run={folder.path}"])
+        show_episode_from_arguments([f"run={folder.path}"])
     for steps in (100, 200):
         save(folder.episodes / f"{steps:012d}_000", {"library": "gymnax", "name": "Pendulum-v1"})
-    picture = replay_from_arguments([f"run={folder.path.name}", f"runs_folder={tmp_path}"])
+    picture = show_episode_from_arguments([f"run={folder.path.name}", f"runs_folder={tmp_path}"])
     assert picture == folder.episodes / "000000000200_000.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out == f"000000000200_000.npz: 3 steps, return 3.00: {picture}\n"
@@ -42,7 +42,7 @@ def test_the_last_episode_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_pictures_are_no_vectors(tmp_path: Path) -> None:
     path = save(tmp_path / "images", {"name": "gymnax/Breakout-MinAtar"}, {"obs": np.zeros((4, 10, 10, 4))})
     with pytest.raises(ValueError, match=r"its observations are no vectors: it cannot be drawn\. Its arrays are obs"):
-        replay_from_arguments([f"episode={path}"])
+        show_episode_from_arguments([f"episode={path}"])
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
         ([], "Which episode? Give episode=<file>, or run=<folder>"),
         (["episode=a", "run=b"], "Which episode?"),
         (["episode"], "'episode' is no setting: give name=value"),
-        (["episode=a", "frame=3"], "no setting of replay 'frame'. Did you mean 'frames'?"),
+        (["episode=a", "frame=3"], "no setting of show_episode 'frame'. Did you mean 'frames'?"),
         (["episode=a", "frames=0"], "frames must be a positive whole number, got 0."),
         (["episode=a", "trust=1"], "trust must be true or false"),
     ],
 )
 def test_arguments_are_checked(arguments: list[str], said: str) -> None:
     with pytest.raises(ValueError) as error:
-        replay_from_arguments(arguments)
+        show_episode_from_arguments(arguments)
     assert said in str(error.value)
 
 
@@ -66,4 +66,4 @@ def test_a_strangers_code_is_not_executed(tmp_path: Path) -> None:
     path = save(tmp_path / "theirs", {"factory": "os:system", "command": "touch executed"})
     assert json.loads(path.with_suffix(".json").read_text())["env"]["factory"] == "os:system"
     with pytest.raises(RunFolderError, match=r"code executed that is not of evorl: env\.factory=os:system"):
-        replay_from_arguments([f"episode={path}"])
+        show_episode_from_arguments([f"episode={path}"])

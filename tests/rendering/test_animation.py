@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from evorl.envs import create_env
-from evorl.rendering.replay import frame_numbers, frames_of, physics_of, write_animation
+from evorl.rendering.animation import frame_numbers, frames_of, physics_of, write_animation
 from evorl.runs.saved_episode import SavedEpisode
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (5, 24, 24, 3)).astype(np.uint8) // 64 * 64  # few colours
@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from evorl.cli.replaying import replay_from_arguments
+from evorl.cli.showing import show_episode_from_arguments
 from evorl.envs.host.host_vector_env import HostEnvError
 
 path = Path(sys.argv[1])
 try:
-    gif = replay_from_arguments([f"episode={path}", "size=96", "frames=4"])
+    gif = show_episode_from_arguments([f"episode={path}", "size=96", "frames=4"])
 except HostEnvError as error:
     print("no picture:", error)
     sys.exit()
@@ -36,7 +36,7 @@ except HostEnvError as error:
 import mujoco
 from evorl.envs.mujoco import make_mujoco_simulators
 from evorl.envs.mujoco_frames import BodyRenderer
-from evorl.rendering.replay import frame_numbers
+from evorl.rendering.animation import frame_numbers
 
 renderer = BodyRenderer(make_mujoco_simulators("halfcheetah", 1).mujoco_model, 96)
 with np.load(path) as stored, Image.open(gif) as animation:

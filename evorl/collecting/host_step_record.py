@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.evaluators.film import EpisodeSteps
+from evorl.evaluators.step_record import EpisodeSteps
 from evorl.ops.trees import stack_trees
 from evorl.types import PyTreeDict
 
 
-class HostFilm:
-    """The counterpart of ``evorl.evaluators.film.Film`` in NumPy: steps are appended, episode by episode.
+class HostStepRecord:
+    """The counterpart of ``evorl.evaluators.step_record.StepRecord`` in NumPy: steps are appended, episode by episode.
 
     Args:
         num_episodes: of episodes 0 to n - 1 every step is kept, of others none.
@@ -36,7 +36,7 @@ class HostFilm:
             step = (jax.tree.map(np.array, action), np.float32(reward), np.bool_(termination))
             self._steps[episode].append(step)
 
-    def developed(self) -> EpisodeSteps | None:
+    def by_episode(self) -> EpisodeSteps | None:
         """All episodes, as long as the longest one; ``None`` of none."""
         if not self._steps:
             return None
