@@ -32,7 +32,7 @@ ROOMS = [room for layer in LAYERS for room in layer]
 ENV_LIBRARIES = "jumanji pgx jaxmarl craftax xminigrid navix envpool pettingzoo dm_control".split()
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
-    "mujoco": ("evorl/envs/brax", "evorl/envs/mujoco", "evorl/envs/playground"),
+    "mujoco": ("evorl/envs/brax", "evorl/envs/mjx", "evorl/envs/mujoco", "evorl/envs/playground"),
     "gymnax": ("evorl/envs/gymnax",),
     **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
     "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's

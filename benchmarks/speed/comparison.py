@@ -23,6 +23,7 @@ DRIVERS = {  # what a child process runs, python -m
     "brax": "benchmarks.speed.peers.brax_training",
     "sb3": "benchmarks.speed.peers.sb3_training",
     "library": "benchmarks.speed.peers.library_stepping",
+    "mjx": "benchmarks.speed.peers.mjx_stepping",
 }
 OWN_PYTHON = {  # peers that need other packages than ours, and which: each in a virtual environment of its own
     "rejax": "rejax 0.1.3 and gymnax 0.0.9",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import warnings
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import no_such
-from evorl.envs.env import Env, EnvState, compiled, strongly_typed
+from evorl.envs.env import EnvState, PhysicsEnv, strongly_typed
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.envs.stack import wrap_env
@@ -37,7 +38,7 @@ ENV_NAMES = (
 BACKENDS = ("generalized", "positional", "spring", "mjx")
 
 
-class BraxAdapter(Env):
+class BraxAdapter(PhysicsEnv):
     """A brax environment as an ``Env``.
 
     Actions are ``Box(-1, 1)``, observations unbounded, brax's own metrics are in ``info.metrics``. brax environments
@@ -65,17 +66,20 @@ class BraxAdapter(Env):
         """``Box(-1, 1)``."""
         return self._action_space
 
-    @compiled
-    def reset(self, key: Key) -> EnvState:
-        """See ``Env.reset``."""
-        return _env_state(strongly_typed(self.brax_env.reset(as_typed_key(key))))
+    @property
+    def physics_model(self) -> Any:
+        """The environment's ``brax.base.System``; ``None`` where it has none."""
+        return getattr(self.brax_env, "sys", None)
 
-    @compiled
-    def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """See ``Env.step``."""
+    def reset_in(self, model: Any, key: Key) -> EnvState:
+        """See ``PhysicsEnv.reset_in``."""
+        return _env_state(strongly_typed(self._brax_env_on(model).reset(as_typed_key(key))))
+
+    def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
+        """See ``PhysicsEnv.step_in``."""
         # brax environments write new metrics into the dict of the state that they get: hand over a copy.
         old = env_state.env_state
-        new = self.brax_env.step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
+        new = self._brax_env_on(model).step(old.replace(metrics=dict(old.metrics), info=dict(old.info)), action)
         # Some of them return python numbers or other dtypes than their reset does.
         return _env_state(jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old))
 
@@ -88,6 +92,14 @@ class BraxAdapter(Env):
     def mujoco_model(self) -> Any:
         """What brax made its system of."""
         return self.brax_env.sys.mj_model
+
+    def _brax_env_on(self, system: Any) -> Any:
+        """The environment on a system, by default its own: brax environments look it up in themselves."""
+        if system is self.physics_model:
+            return self.brax_env
+        other = copy.copy(self.brax_env)
+        other.sys = system
+        return other
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else id(self.brax_env)

@@ -217,3 +217,34 @@ def compiled(method: Callable) -> Callable:
     tracing a physics engine takes a second, and a program contains the same reset several times.
     """
     return functools.wraps(method)(jax.jit(method, static_argnums=0, inline=True))
+
+
+class PhysicsEnv(Env):
+    """An environment on a model of its physics, a pytree of arrays.
+
+    A subclass tells how it starts and steps in a model like its own: of the same structure and shapes, with numbers
+    that may be traced, and be others in each row of a batch.
+    """
+
+    @property
+    @abc.abstractmethod
+    def physics_model(self) -> Any:
+        """The model that the environment has by itself."""
+
+    @abc.abstractmethod
+    def reset_in(self, model: Any, key: Key) -> EnvState:
+        """The start of an episode in ``model``, from a scalar ``key``; inside a trace."""
+
+    @abc.abstractmethod
+    def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
+        """One step in ``model``; inside a trace."""
+
+    @compiled
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self.reset_in(self.physics_model, key)
+
+    @compiled
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self.step_in(self.physics_model, env_state, action)

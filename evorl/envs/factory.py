@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LIBRARIES = {
     "brax": "evorl.envs.brax:create_wrapped_brax_env",
     "gymnax": "evorl.envs.gymnax:create_wrapped_gymnax_env",
+    "mjx": "evorl.envs.mjx:create_wrapped_mjx_env",
     "goal": "evorl.envs.goals.goal_envs:create_wrapped_goal_env",
     "playground": "evorl.envs.playground:create_wrapped_playground_env",
     "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",

@@ -7,48 +7,21 @@ warm start nor the forces and inertias that some tasks observe.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import importlib.util
 import math
 import os
-import typing
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_value, positive
+from evorl.config.values import positive
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_frames import BodyRenderer
-from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
-from evorl.envs.mujoco_task import (
-    InvertedDoublePendulum,
-    InvertedPendulum,
-    Physics,
-    Pusher,
-    Range,
-    Reacher,
-    Task,
-    Terms,
-)
+from evorl.envs.mujoco_task import Physics, Task, Terms
 from evorl.envs.space import Box
 
-TASKS: dict[str, type[Task]] = {
-    "ant": Ant,
-    "halfcheetah": HalfCheetah,
-    "hopper": Hopper,
-    "humanoid": Humanoid,
-    "humanoidstandup": HumanoidStandup,
-    "inverted_double_pendulum": InvertedDoublePendulum,
-    "inverted_pendulum": InvertedPendulum,
-    "pusher": Pusher,
-    "reacher": Reacher,
-    "swimmer": Swimmer,
-    "walker2d": Walker2d,
-}
 ENV_NAMES = tuple(TASKS)
 _ROWS_PER_THREAD = 4  # with fewer, handing them over costs what a second thread gains
 
@@ -77,7 +50,8 @@ class MujocoVectorEnv(HostVectorEnv):
         self._mujoco, self._task = mujoco, task
         self.num_envs = positive(num_envs, "num_envs")
         self.max_episode_steps = self._limit = positive(max_episode_steps, "max_episode_steps")
-        self._model = model = mujoco.MjModel.from_xml_path(str(_model_path(task.model_file)))
+        self._model = model = load_model(task)
+        self._bodies = numbers_of_bodies(model)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else what is unstable starts anew unnoticed
         self._dt = model.opt.timestep * task.frame_skip
         parts = mujoco.mjtState
@@ -214,7 +188,7 @@ class MujocoVectorEnv(HostVectorEnv):
     def _physics(self) -> Physics:
         nq, nv = self._model.nq, self._model.nv
         qpos, qvel = self._states[:, 1 : 1 + nq], self._states[:, 1 + nq : 1 + nq + nv]
-        return Physics(self._model, qpos, qvel, self._derived)
+        return Physics(self._model, qpos, qvel, self._derived, self._bodies)
 
     def _outcome(
         self, physics: Physics, before: np.ndarray, actions: np.ndarray, healthy: np.ndarray
@@ -248,31 +222,6 @@ def make_mujoco_simulators(
         ValueError: an unknown task or option, or a value of another type.
         ImportError: MuJoCo or Gymnasium, with which the models come, is not installed.
     """
-    if name not in TASKS:
-        raise ValueError(no_such("task on MuJoCo", name, TASKS))
-    task_class = TASKS[name]
-    annotations = typing.get_type_hints(task_class)
-    fields = [field.name for field in dataclasses.fields(task_class)]
-    check_names(options, fields, f"option of host/{name}")
-    task = task_class(**{x: _checked(value, annotations[x], x) for x, value in options.items()})
+    task = make_task("host", name, options, ENV_NAMES, ())
     limit = task.max_episode_steps if max_episode_steps is None else max_episode_steps
     return MujocoVectorEnv(task, num_envs, limit, num_threads)
-
-
-def _checked(value: Any, annotation: Any, name: str) -> Any:
-    if annotation != Range:
-        return checked_value(value, annotation, name)
-    if not isinstance(value, list | tuple) or len(value) != 2 or not value[0] < value[1]:
-        raise ValueError(f"{name} must be two numbers, the lower one first, got {value!r}.")
-    return float(value[0]), float(value[1])
-
-
-def _model_path(file_name: str) -> Path:
-    """Where Gymnasium keeps a model. Gymnasium itself is not imported."""
-    spec = importlib.util.find_spec("gymnasium")
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("The models of MuJoCo's tasks come with Gymnasium: pip install gymnasium")
-    path = Path(spec.submodule_search_locations[0], "envs", "mujoco", "assets", file_name)
-    if not path.exists():
-        raise ImportError(f"This Gymnasium has no model {file_name}: tasks are those of version 1.1 or newer.")
-    return path

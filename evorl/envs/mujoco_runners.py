@@ -6,8 +6,6 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import numpy as np
-
 from evorl.envs.mujoco_task import Array, Physics, Range, Task, Terms
 
 
@@ -29,27 +27,27 @@ class Runner(Task):
 
     def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
-        return physics.qpos[:, : self.place_size]
+        return physics.qpos[..., : self.place_size]
 
     def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         hidden = self.place_size if self.exclude_current_positions_from_observation else 0
-        velocities = np.clip(physics.qvel, -self.velocity_limit, self.velocity_limit)
-        return np.concatenate([physics.qpos[:, hidden:], velocities], axis=1)
+        velocities = physics.xp.clip(physics.qvel, -self.velocity_limit, self.velocity_limit)
+        return physics.xp.concatenate([physics.qpos[..., hidden:], velocities], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        del physics, healthy
+        del healthy
         return {
-            "reward_forward": self.forward_reward_weight * velocity[:, 0],
-            "reward_ctrl": -self.ctrl_cost_weight * np.sum(np.square(actions), axis=1),
+            "reward_forward": self.forward_reward_weight * velocity[..., 0],
+            "reward_ctrl": -self.ctrl_cost_weight * physics.xp.sum(physics.xp.square(actions), axis=-1),
         }
 
     def measures(self, physics: Physics, velocity: Array) -> Terms:
         """See ``Task.measures``."""
         axes = range(self.place_size)
-        places = {f"{'xy'[i]}_position": physics.qpos[:, i] for i in axes}
-        return places | {f"{'xy'[i]}_velocity": velocity[:, i] for i in axes}
+        places = {f"{'xy'[i]}_position": physics.qpos[..., i] for i in axes}
+        return places | {f"{'xy'[i]}_velocity": velocity[..., i] for i in axes}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +104,7 @@ class Walker2d(Walker):
 
     def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
-        height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
+        height, angle = physics.qpos[..., 1], physics.qpos[..., 2]
         return _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
 
 
@@ -125,10 +123,10 @@ class Hopper(Walker):
 
     def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
-        height, angle = physics.qpos[:, 1], physics.qpos[:, 2]
-        state = np.concatenate([physics.qpos[:, 2:], physics.qvel], axis=1)
+        height, angle = physics.qpos[..., 1], physics.qpos[..., 2]
+        state = physics.xp.concatenate([physics.qpos[..., 2:], physics.qvel], axis=-1)
         upright = _between(height, self.healthy_z_range) & _between(angle, self.healthy_angle_range)
-        return upright & np.all(_between(state, self.healthy_state_range), axis=1)
+        return upright & physics.xp.all(_between(state, self.healthy_state_range), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,28 +147,28 @@ class Ant(Walker):
 
     def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
-        return physics.place_of("torso")[:, :2]
+        return physics.place_of("torso")[..., :2]
 
     def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
         observed = super().observe(physics)
         if not self.include_cfrc_ext_in_observation:
             return observed
-        return np.concatenate([observed, _flat(self._contact_forces(physics)[:, 1:])], axis=1)
+        return physics.xp.concatenate([observed, _flat(self._contact_forces(physics)[..., 1:, :])], axis=-1)
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
-        cost = self.contact_cost_weight * np.sum(np.square(self._contact_forces(physics)), axis=(1, 2))
+        cost = self.contact_cost_weight * _sum_of_squares(physics, self._contact_forces(physics))
         return super().reward_terms(physics, velocity, actions, healthy) | {"reward_contact": -cost}
 
     def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
-        height, (low, high) = physics.qpos[:, 2], self.healthy_z_range
-        is_finite = np.all(np.isfinite(np.concatenate([physics.qpos, physics.qvel], axis=1)), axis=1)
+        xp, height, (low, high) = physics.xp, physics.qpos[..., 2], self.healthy_z_range
+        is_finite = xp.all(xp.isfinite(xp.concatenate([physics.qpos, physics.qvel], axis=-1)), axis=-1)
         return is_finite & (low <= height) & (height <= high)
 
     def _contact_forces(self, physics: Physics) -> Array:
-        return np.clip(physics.derived["cfrc_ext"], *self.contact_force_range)
+        return physics.xp.clip(physics.derived["cfrc_ext"], *self.contact_force_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,15 +187,16 @@ class HumanoidBody(Task):
 
     def observe(self, physics: Physics) -> Array:
         """See ``Task.observe``."""
-        parts = [physics.qpos[:, 2 * self.exclude_current_positions_from_observation :], physics.qvel]
+        parts = [physics.qpos[..., 2 * self.exclude_current_positions_from_observation :], physics.qvel]
         for name in self.derived[1:]:
             if getattr(self, f"include_{name}_in_observation"):
-                first = 6 if name == "qfrc_actuator" else 1  # the root is driven by nothing, the world does not move
-                parts.append(_flat(physics.derived[name][:, first:]))
-        return np.concatenate(parts, axis=1)
+                values = physics.derived[name]
+                # The root is driven by nothing, the world does not move.
+                parts.append(values[..., 6:] if name == "qfrc_actuator" else _flat(values[..., 1:, :]))
+        return physics.xp.concatenate(parts, axis=-1)
 
     def _impact_cost(self, physics: Physics, weight: float, limits: Range) -> Array:
-        return np.clip(weight * np.sum(np.square(physics.derived["cfrc_ext"]), axis=(1, 2)), *limits)
+        return physics.xp.clip(weight * _sum_of_squares(physics, physics.derived["cfrc_ext"]), *limits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,7 +214,7 @@ class Humanoid(HumanoidBody, Walker):
     def position(self, physics: Physics) -> Array:
         """See ``Task.position``."""
         masses = physics.model.body_mass
-        return (np.einsum("m,bmi->bi", masses, physics.derived["xipos"]) / masses.sum())[:, :2]
+        return (physics.xp.einsum("m,...mi->...i", masses, physics.derived["xipos"]) / masses.sum())[..., :2]
 
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
@@ -224,7 +223,7 @@ class Humanoid(HumanoidBody, Walker):
 
     def healthy(self, physics: Physics) -> Array:
         """See ``Task.healthy``."""
-        return _between(physics.qpos[:, 2], self.healthy_z_range)
+        return _between(physics.qpos[..., 2], self.healthy_z_range)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,12 +238,12 @@ class HumanoidStandup(HumanoidBody):
     def reward_terms(self, physics: Physics, velocity: Array, actions: Array, healthy: Array) -> Terms:
         """See ``Task.reward_terms``."""
         del velocity, healthy
-        height = physics.qpos[:, 2]
+        height = physics.qpos[..., 2]
         return {
             "reward_linup": self.uph_cost_weight * height / physics.model.opt.timestep,
-            "reward_quadctrl": -self.ctrl_cost_weight * np.sum(np.square(actions), axis=1),
+            "reward_quadctrl": -self.ctrl_cost_weight * physics.xp.sum(physics.xp.square(actions), axis=-1),
             "reward_impact": -self._impact_cost(physics, self.impact_cost_weight, self.impact_cost_range),
-            "reward_survive": np.ones_like(height),
+            "reward_survive": physics.xp.ones_like(height),
         }
 
 
@@ -253,4 +252,9 @@ def _between(x: Array, limits: Range) -> Array:
 
 
 def _flat(x: Array) -> Array:
-    return x.reshape(len(x), -1)
+    """The last two axes as one."""
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def _sum_of_squares(physics: Physics, x: Array) -> Array:
+    return physics.xp.sum(physics.xp.square(x), axis=(-2, -1))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evorl.envs import Box, EnvState
-from evorl.envs.env import compiled, strongly_typed
+from evorl.envs.env import PhysicsEnv, compiled, strongly_typed
 from evorl.envs.wrappers import ObsFlattenWrapper, VmapAutoResetWrapper
+from evorl.types import PyTreeDict
 from tests.support.probe_envs import ProbeEnv, make_probe
 
 
@@ -97,3 +99,33 @@ def test_strongly_typed() -> None:
     tree = strongly_typed({"a": 1, "b": jnp.asarray(2.0)})
     assert not any(x.weak_type for x in jax.tree.leaves(tree))
     assert tree["a"].dtype == jnp.int32
+
+
+class Weight(PhysicsEnv):
+    """Weighs what its model says."""
+
+    obs_space = Box(-jnp.inf, jnp.inf, (1,))
+    action_space = Box(-1.0, 1.0, (1,))
+    physics_model = PyTreeDict(mass=2.0)
+
+    def reset_in(self, model: PyTreeDict, key: jax.Array) -> EnvState:
+        return self.step_in(model, None, jax.random.uniform(key, (1,)))  # pyright: ignore[reportArgumentType]
+
+    def step_in(self, model: PyTreeDict, env_state: EnvState, action: jax.Array) -> EnvState:
+        false = jnp.array(False)
+        info = PyTreeDict(termination=false, truncation=false, metrics=PyTreeDict())
+        return EnvState(None, model.mass + action, jnp.zeros(()), false, info)
+
+
+def test_starts_and_steps_are_in_its_own_model() -> None:
+    env, key = Weight(), jax.random.key(0)
+    state = env.reset(key)
+    np.testing.assert_array_equal(state.obs, 2.0 + jax.random.uniform(key, (1,)))
+    np.testing.assert_array_equal(env.step(state, jnp.ones(1)).obs, [3.0])
+
+
+def test_each_row_of_a_batch_may_have_a_model_of_its_own() -> None:
+    env, models = Weight(), PyTreeDict(mass=jnp.array([1.0, 5.0]))
+    state = env.reset(jax.random.key(0))
+    obs = jax.vmap(env.step_in, (0, None, None))(models, state, jnp.ones(1)).obs
+    np.testing.assert_array_equal(obs, [[2.0], [6.0]])

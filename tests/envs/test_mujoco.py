@@ -107,7 +107,7 @@ def test_options_reach_the_task() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hoper", {}, "no task on MuJoCo 'hoper'. Did you mean 'hopper'"),
+        ("hoper", {}, "no task of host 'hoper'. Did you mean 'hopper'"),
         ("hopper", {"healthy_z_rnge": [0, 1]}, "no option of host/hopper 'healthy_z_rnge'.*'healthy_z_range'"),
         ("swimmer", {"healthy_reward": 1.0}, "no option of host/swimmer 'healthy_reward'"),
         ("hopper", {"healthy_z_range": [2, 1]}, "two numbers, the lower one first, got"),

@@ -1,0 +1,225 @@
+"""Gym-style tasks on MJX, MuJoCo's physics inside compiled programs: ``env=mjx/hopper``.
+
+Starts, observations, rewards and ends are those of Gymnasium's environments in version 5, and said where they are said
+of the same tasks on the host: ``evorl.envs.mujoco_task``. The models are Gymnasium's files. What differs from
+``env=host/...``:
+
+- MJX computes in float32.
+- It has no PGS solver, which the files of the humanoids ask for: there it is Newton's, which solves the same problem.
+- Nothing is raised where a simulation becomes unstable: its numbers are no longer finite.
+
+Of its contacts one kind is mended, see ``evorl.envs.mjx_contacts``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.config.values import positive
+from evorl.envs.env import EnvState, PhysicsEnv
+from evorl.envs.mjx_contacts import tangents_along_capsules
+from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
+from evorl.envs.mujoco_task import Physics, Task
+from evorl.envs.options import OPTION_NAMES, as_hashable, from_hashable, split_options
+from evorl.envs.space import Box
+from evorl.envs.stack import wrap_env
+from evorl.envs.vector import VectorEnv
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key, PyTreeData, PyTreeDict
+
+# Those whose starts are drawn at once. The others look for a place that fits, in a loop of NumPy.
+ENV_NAMES = (
+    "ant",
+    "halfcheetah",
+    "hopper",
+    "humanoid",
+    "humanoidstandup",
+    "inverted_double_pendulum",
+    "inverted_pendulum",
+    "swimmer",
+    "walker2d",
+)
+SOLVER_OPTIONS = ("iterations", "ls_iterations")
+
+
+class MjxState(PyTreeData):
+    """What of ``mjx.Data`` a step reads, and a task observes. The rest is computed anew in each substep.
+
+    Attributes:
+        qpos: ``[nq]``.
+        qvel: ``[nv]``.
+        qacc_warmstart: where the solver starts, ``[nv]``.
+        derived: what the task names in ``derived``.
+    """
+
+    qpos: jax.Array
+    qvel: jax.Array
+    qacc_warmstart: jax.Array
+    derived: PyTreeDict
+
+
+class MjxAdapter(PhysicsEnv):
+    """A task on MJX as an ``Env``, without a clock.
+
+    Actions are those of the model's actuators, observations unbounded; the terms of the reward and the place are in
+    ``info.metrics``.
+
+    Args:
+        task: what the body is to do.
+        iterations: the most iterations of the solver in a substep, ``None`` for the model's.
+        ls_iterations: the most iterations of its line search, ``None`` for the model's.
+        spec: what it was built from, hashable: adapters of equal spec are equal. Without it, only the very same.
+
+    Raises:
+        ValueError: a number that is not positive.
+        ImportError: MJX, or Gymnasium, with which the models come, is not installed.
+    """
+
+    def __init__(
+        self, task: Task, iterations: int | None = None, ls_iterations: int | None = None, spec: Any = None
+    ) -> None:
+        self.task, self._spec = task, spec
+        self._mjx = _load_mjx()
+        positive(task.frame_skip, "frame_skip")
+        self.mj_model = mj_model = load_model(task)
+        if mj_model.opt.solver not in set(self._mjx.SolverType):
+            mj_model.opt.solver = self._mjx.SolverType.NEWTON
+        for name, value in {"iterations": iterations, "ls_iterations": ls_iterations}.items():
+            if value is not None:
+                setattr(mj_model.opt, name, positive(value, name))
+        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
+            self._model = self._mjx.put_model(mj_model, impl="jax")
+            self._blank = self._mjx.make_data(mj_model, impl="jax")
+        self._bodies = numbers_of_bodies(mj_model)
+        self._action_space = Box(*mj_model.actuator_ctrlrange.T)
+        self._obs_space = Box(-jnp.inf, jnp.inf, jax.eval_shape(self.reset, jax.random.key(0)).obs.shape)
+
+    @property
+    def physics_model(self) -> Any:
+        """The ``mjx.Model``."""
+        return self._model
+
+    @property
+    def obs_space(self) -> Box:
+        """Unbounded."""
+        return self._obs_space
+
+    @property
+    def action_space(self) -> Box:
+        """The ranges of the model's actuators."""
+        return self._action_space
+
+    def reset_in(self, model: Any, key: Key) -> EnvState:
+        """See ``PhysicsEnv.reset_in``."""
+        qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))
+        with tangents_along_capsules():
+            data = self._mjx.forward(model, self._blank.replace(qpos=qpos, qvel=qvel))
+        state = self._kept(data.replace(qpos=qpos))  # as drawn: MJX normalises its rotations
+        start = self._outcome(model, state, state, jnp.zeros(model.nu))
+        nothing = jax.tree.map(jnp.zeros_like, (start.reward, start.done, start.info))
+        return start.replace(reward=nothing[0], done=nothing[1], info=nothing[2])
+
+    def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
+        """See ``PhysicsEnv.step_in``."""
+        before = env_state.env_state
+        data = self._blank.replace(
+            qpos=before.qpos, qvel=before.qvel, qacc_warmstart=before.qacc_warmstart, ctrl=action
+        )
+        with tangents_along_capsules():
+            data, _ = jax.lax.scan(lambda x, _: (self._mjx.step(model, x), None), data, length=self.task.frame_skip)
+        if "cfrc_ext" in self.task.derived:
+            data = self._mjx.rne_postconstraint(model, data)
+        return self._outcome(model, before, self._kept(data), action)
+
+    def _kept(self, data: Any) -> MjxState:
+        homes = {name: data if name in type(data).__dataclass_fields__ else data._impl for name in self.task.derived}
+        derived = PyTreeDict({name: getattr(home, name) for name, home in homes.items()})
+        return MjxState(data.qpos, data.qvel, data.qacc_warmstart, derived)
+
+    def _physics(self, model: Any, state: MjxState) -> Physics:
+        return Physics(model, state.qpos, state.qvel, state.derived, self._bodies)
+
+    def _outcome(self, model: Any, before: MjxState, after: MjxState, action: Action) -> EnvState:
+        """What the task makes of a step between these states."""
+        task, physics = self.task, self._physics(model, after)
+        moved = task.position(physics) - task.position(self._physics(model, before))
+        velocity = moved / (model.opt.timestep * task.frame_skip)
+        healthy = task.healthy(physics)
+        terms = task.reward_terms(physics, velocity, action, healthy)
+        metrics = jax.tree.map(jnp.float32, terms | task.measures(physics, velocity))
+        done = jnp.asarray(task.ends(healthy))
+        info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=PyTreeDict(metrics))
+        reward = jnp.float32(functools.reduce(operator.add, terms.values()))
+        return EnvState(after, jnp.float32(task.observe(physics)), reward, done, info)
+
+    def _identity(self) -> Any:
+        return self._spec if self._spec is not None else id(self)
+
+    def __repr__(self) -> str:
+        return f"MjxAdapter({self.task!r})"
+
+
+class KeyDraws:
+    """``Draws`` from a key, a new part of it for each."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+
+    def uniform(self, low: Any, high: Any, size: Any) -> jax.Array:
+        """See ``Draws.uniform``."""
+        return jax.random.uniform(self._next(), size, minval=low, maxval=high)
+
+    def standard_normal(self, size: Any) -> jax.Array:
+        """See ``Draws.standard_normal``."""
+        return jax.random.normal(self._next(), size)
+
+    def _next(self) -> Key:
+        self._key, key = jax.random.split(self._key)
+        return key
+
+
+def create_wrapped_mjx_env(env_name: str, **options: Any) -> VectorEnv:
+    """A vector env of a task on MJX. Actions are given in ``[-1, 1]``.
+
+    Args:
+        env_name: one of ``ENV_NAMES``.
+        **options: the fields of ``EnvOptions``, of which ``max_episode_steps`` is Gymnasium's by default;
+            ``iterations`` and ``ls_iterations`` of the solver; every other one is a field of the task's class
+            (``reset_noise_scale`` ...), by Gymnasium's names.
+
+    Raises:
+        ValueError: unknown task or option, or a value out of range.
+        ImportError: MJX, or Gymnasium, with which the models come, is not installed.
+    """
+    shared, arguments = split_options(options)
+    adapter = make_mjx_adapter(env_name, as_hashable(arguments))
+    return wrap_env(adapter, **{"max_episode_steps": adapter.task.max_episode_steps, **shared})
+
+
+@functools.lru_cache(maxsize=16)
+def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapter:
+    """A task on MJX, one and unwrapped; ``arguments`` as ``as_hashable`` gives them."""
+    options = from_hashable(arguments)
+    solver = {name: options.pop(name) for name in SOLVER_OPTIONS if name in options}
+    task = make_task("mjx", env_name, options, ENV_NAMES, (*SOLVER_OPTIONS, *OPTION_NAMES))
+    return MjxAdapter(task, **solver, spec=("mjx", env_name, arguments))
+
+
+@functools.cache
+def _load_mjx() -> Any:
+    """The module ``mujoco.mjx``. Its first import prints that an optional engine is missing: not of interest here."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            import mujoco.mjx
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "mujoco":
+            raise ImportError("Tasks on MJX need the package mujoco-mjx: pip install mujoco-mjx") from error
+        raise
+    return mujoco.mjx

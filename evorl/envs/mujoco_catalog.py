@@ -1,0 +1,86 @@
+"""The tasks on MuJoCo by name, from their options, and the models that they are on: of any engine that steps them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names, checked_value
+from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
+from evorl.envs.mujoco_task import InvertedDoublePendulum, InvertedPendulum, Pusher, Range, Reacher, Task
+
+TASKS: dict[str, type[Task]] = {
+    "ant": Ant,
+    "halfcheetah": HalfCheetah,
+    "hopper": Hopper,
+    "humanoid": Humanoid,
+    "humanoidstandup": HumanoidStandup,
+    "inverted_double_pendulum": InvertedDoublePendulum,
+    "inverted_pendulum": InvertedPendulum,
+    "pusher": Pusher,
+    "reacher": Reacher,
+    "swimmer": Swimmer,
+    "walker2d": Walker2d,
+}
+
+
+def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterable[str], others: Iterable[str]) -> Task:
+    """The task of that name.
+
+    Args:
+        library: that has it, for messages.
+        name: of the task.
+        options: fields of the task's class: numbers, by the names that Gymnasium has for them.
+        names: the tasks that the library has.
+        others: options that it has beside those of the task, for messages.
+
+    Raises:
+        ValueError: an unknown task or option, or a value of another type.
+    """
+    if name not in names:
+        raise ValueError(no_such(f"task of {library}", name, names))
+    task_class = TASKS[name]
+    annotations = typing.get_type_hints(task_class)
+    fields = [field.name for field in dataclasses.fields(task_class)]
+    check_names(options, [*fields, *others], f"option of {library}/{name}")
+    return task_class(**{x: _checked(value, annotations[x], x) for x, value in options.items()})
+
+
+def load_model(task: Task) -> Any:
+    """The ``mujoco.MjModel`` that a task is on, out of Gymnasium's files. Gymnasium itself is not imported.
+
+    Raises:
+        ImportError: Gymnasium, with which the models come, is not installed.
+    """
+    import mujoco as engine
+
+    mujoco: Any = engine  # its names come from compiled modules, which a type checker does not see
+    return mujoco.MjModel.from_xml_path(str(_model_path(task.model_file)))
+
+
+def numbers_of_bodies(model: Any) -> dict[str, int]:
+    """The numbers of the bodies of a ``mujoco.MjModel`` by name."""
+    return {model.body(number).name: number for number in range(model.nbody)}
+
+
+def _checked(value: Any, annotation: Any, name: str) -> Any:
+    if annotation != Range:
+        return checked_value(value, annotation, name)
+    if not isinstance(value, list | tuple) or len(value) != 2 or not value[0] < value[1]:
+        raise ValueError(f"{name} must be two numbers, the lower one first, got {value!r}.")
+    return float(value[0]), float(value[1])
+
+
+def _model_path(file_name: str) -> Path:
+    spec = importlib.util.find_spec("gymnasium")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("The models of MuJoCo's tasks come with Gymnasium: pip install gymnasium")
+    path = Path(spec.submodule_search_locations[0], "envs", "mujoco", "assets", file_name)
+    if not path.exists():
+        raise ImportError(f"This Gymnasium has no model {file_name}: tasks are those of version 1.1 or newer.")
+    return path

@@ -1,0 +1,42 @@
+"""Tasks on MuJoCo by name: their options, what is refused, the models and the bodies in them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_bodies
+from evorl.envs.mujoco_runners import Ant, Hopper
+
+
+def test_options_become_fields() -> None:
+    task = make_task("mine", "hopper", {"healthy_z_range": [1, 2], "ctrl_cost_weight": 2}, TASKS, ())
+    assert task == Hopper(healthy_z_range=(1.0, 2.0), ctrl_cost_weight=2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("hoper", {}, "no task of mine 'hoper'. Did you mean 'hopper'"),
+        ("swimmer", {}, "no task of mine 'swimmer'"),
+        ("hopper", {"iteration": 3}, "no option of mine/hopper 'iteration'. Did you mean 'iterations'"),
+        ("hopper", {"healthy_z_range": 2}, "healthy_z_range must be two numbers, the lower one first, got 2"),
+    ],
+)
+def test_errors_in_words(name: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_task("mine", name, options, ("ant", "hopper"), ("iterations",))
+
+
+def test_bodies_of_a_model() -> None:
+    model = load_model(Ant())
+    bodies = numbers_of_bodies(model)
+    assert bodies["world"] == 0
+    assert model.body("front_left_leg").id == bodies["front_left_leg"] > bodies["torso"] == 1
+
+
+def test_models_come_with_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="come with Gymnasium: pip install gymnasium"):
+        load_model(Ant())
