@@ -34,6 +34,8 @@ class EnvOptions:
         flatten_obs: make one vector of the observation; ``None`` does so only where it is an integer (one-hot).
         observed: the components of a flat observation that are seen; ``None`` for all.
         goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
+        randomization: which numbers of the physics are drawn at the start of each episode, and from where to where, by
+            the names of fields, see ``ranges_from_config``; ``None`` for the environment's own.
 
     Raises:
         ValueError: a value is of another type or out of range.
@@ -50,6 +52,7 @@ class EnvOptions:
     flatten_obs: bool | None = None
     observed: Sequence[int] | None = None
     goal_setter: Any = None
+    randomization: Any = None
 
     def __post_init__(self) -> None:
         for name, annotation in typing.get_type_hints(EnvOptions).items():

@@ -18,9 +18,9 @@ from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, Sp
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
-    From the inside out: squash (bounded boxes other than [-1, 1]), action repeat, episode clock, flatten, select, frame
-    stack, reward clip, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the
-    environment paid, and ``info.steps`` counts decisions.
+    From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
+    flatten, select, frame stack, reward clip, sparse reward, reward scale, vmap with autoreset. So
+    ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -36,6 +36,8 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     setter = chosen.goal_setter
     if setter is not None:  # loaded where it is asked for
         setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
+    if chosen.randomization is not None:  # likewise
+        env = load("evorl.envs.wrappers.randomization:randomized")(env, chosen.randomization)
     return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 

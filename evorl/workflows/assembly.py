@@ -211,7 +211,10 @@ def as_paid_by_the_environment(config: Mapping[str, Any] | str) -> Mapping[str, 
     """An environment's config without what is for training only: evaluations report what it pays by itself."""
     if not isinstance(config, Mapping):
         return config
-    return {key: value for key, value in config.items() if key not in TRAINING_OPTIONS}
+    left_out = set(TRAINING_OPTIONS)
+    if isinstance(config.get("randomization"), Mapping) and config["randomization"].get("in_evaluation") is False:
+        left_out.add("randomization")
+    return {key: value for key, value in config.items() if key not in left_out}
 
 
 def eval_rows(num_episodes: int, multiple_of: int = 1, at_most: int = 128) -> int:

@@ -39,6 +39,13 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
     assert metrics.episode_return == metrics.episode_length
 
 
+def test_evaluation_draws_the_physics_too_unless_told_otherwise() -> None:
+    env = {"name": "mjx/hopper", "randomization": {"body_mass": {"scale": [0.5, 2.0]}}}
+    assert as_paid_by_the_environment(env) == env
+    env["randomization"]["in_evaluation"] = False  # pyright: ignore[reportIndexIssue]
+    assert as_paid_by_the_environment(env) == {"name": "mjx/hopper"}
+
+
 def test_whole_floats_are_whole_numbers() -> None:
     workflow = small("sac", replay_capacity=1e3, batch_size=16.0, total_timesteps=100)
     assert (workflow.replay_capacity, workflow.batch_size, workflow.total_timesteps) == (1000, 16, 100.0)

@@ -63,6 +63,8 @@ class HostBackedEnv(VectorEnv):
             raise ValueError(
                 "env.goal_setter is for JAX environments: it may end an episode, which a simulator would not know of."
             )
+        if options.randomization is not None:
+            raise ValueError("env.randomization is for JAX environments: simulators keep their physics to themselves.")
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode

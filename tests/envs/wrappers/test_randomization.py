@@ -1,0 +1,207 @@
+"""Numbers of the physics that are drawn at each start: where they lie, how long they stay, what cannot be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.envs import AutoresetMode, Box, EnvState, create_env
+from evorl.envs.brax import make_brax_adapter
+from evorl.envs.env import PhysicsEnv
+from evorl.envs.mjx import make_mjx_adapter
+from evorl.envs.stack import wrap_env
+from evorl.envs.wrappers.randomization import (
+    FieldRange,
+    RandomizedPhysicsWrapper,
+    model_fields,
+    randomized,
+    with_fields,
+)
+from evorl.types import PyTreeDict
+from tests.conformance.env import VectorEnvContract
+from tests.support.probe_envs import ProbeEnv
+
+HALF_TO_TWICE = {"body.mass": {"scale": [0.5, 2.0]}, "gravity": {"shift": [-1, 1], "entries": [1]}}
+
+
+class Falling(PhysicsEnv):
+    """Two bodies that a force holds against gravity, and how high they are: below the ground the episode ends."""
+
+    obs_space = Box(-jnp.inf, jnp.inf, (2,))
+    action_space = Box(-1.0, 1.0, (1,))
+
+    @property
+    def physics_model(self) -> PyTreeDict:
+        return PyTreeDict(
+            gravity=jnp.array([0.0, -0.1]),
+            body={"mass": jnp.array([1.0, 2.0])},
+            colour=jnp.ones(3),
+            count=jnp.arange(3),
+        )
+
+    def reset_in(self, model: PyTreeDict, key: jax.Array) -> EnvState:
+        del model
+        return self._state(jax.random.uniform(key, (2,), minval=0.5, maxval=1.0), 0.0)
+
+    def step_in(self, model: PyTreeDict, env_state: EnvState, action: jax.Array) -> EnvState:
+        height = env_state.env_state + model.gravity[1] + 0.1 * action / model.body.mass
+        return self._state(height, 1.0)
+
+    def _state(self, height: jax.Array, reward: float) -> EnvState:
+        done = jnp.any(height < 0)
+        info = PyTreeDict(termination=done, truncation=jnp.zeros_like(done), metrics=PyTreeDict())
+        return EnvState(env_state=height, obs=height, reward=jnp.float32(reward), done=done, info=info)
+
+    def _identity(self) -> str:
+        return "falling"
+
+
+class TestFalling(VectorEnvContract):
+    """All that an environment promises, while its physics are drawn."""
+
+    num_steps = 40
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode):
+        return wrap_env(
+            Falling(),
+            parallel=parallel,
+            autoreset_mode=autoreset_mode,
+            max_episode_steps=9,
+            randomization=HALF_TO_TWICE,
+        )
+
+    def test_drawn_numbers_stay_for_an_episode_and_are_new_in_the_next(self, env, start) -> None:
+        def step(state: EnvState, _: Any) -> tuple[EnvState, Any]:
+            state = env.step(state, jnp.zeros((4, 1)))
+            return state, (state.done, state._internal.inner.physics)
+
+        _, (done, physics) = jax.jit(lambda s: jax.lax.scan(step, s, length=60))(start)
+        changed = np.diff(physics["body.mass"][:, :, 0], axis=0) != 0
+        np.testing.assert_array_equal(changed, done[1:])
+        assert changed.sum() > 10
+        assert (changed.any(axis=1) & ~changed.all(axis=1)).any(), "rows end by themselves"
+
+    def test_partial_reset_draws_for_its_rows_only(self, env, start) -> None:
+        mask = jnp.array([True, False, False, True])
+        after = env.partial_reset(start, mask, jax.random.key(8))._internal.inner.physics
+        for name, values in start._internal.inner.physics.items():
+            np.testing.assert_array_equal((after[name] != values).any(axis=-1), mask)
+
+
+def _drawn(ranges: list[FieldRange]) -> dict[str, np.ndarray]:
+    env = RandomizedPhysicsWrapper(Falling(), ranges)
+    states = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 500))
+    return {name: np.asarray(values) for name, values in states._internal.physics.items()}
+
+
+def test_one_draw_is_that_of_all_entries() -> None:
+    mass = _drawn([FieldRange("body.mass", scale=(0.5, 2.0))])["body.mass"]
+    np.testing.assert_allclose(mass[:, 1], 2 * mass[:, 0], rtol=1e-6)
+    assert 0.5 <= mass[:, 0].min() < 0.55
+    assert 1.9 < mass[:, 0].max() <= 2.0
+
+
+def test_each_entry_is_drawn_and_others_stay() -> None:
+    drawn = _drawn(
+        [FieldRange("body.mass", shift=(0.0, 1.0), each=True), FieldRange("gravity", scale=(1.0, 3.0), entries=(1,))]
+    )
+    mass, gravity = drawn["body.mass"] - np.array([1.0, 2.0]), drawn["gravity"]
+    assert mass.min() >= 0
+    assert mass.max() <= 1
+    assert abs(np.corrcoef(mass.T)[0, 1]) < 0.2
+    assert abs(np.corrcoef(mass[:, 0], gravity[:, 1])[0, 1]) < 0.2
+    assert not gravity[:, 0].any()
+    assert np.ptp(gravity[:, 1]) > 0.15
+
+
+def test_a_step_is_that_of_the_drawn_physics() -> None:
+    env = randomized(Falling(), HALF_TO_TWICE)
+    state = env.reset(jax.random.key(1))
+    stepped = env.step(state, jnp.ones(1))
+    drawn = state._internal.physics
+    expected = state.obs + drawn["gravity"][1] + 0.1 / drawn["body.mass"]
+    np.testing.assert_allclose(stepped.obs, expected, rtol=1e-6)
+    assert drawn["gravity"][1] != -0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "field"),
+    [
+        (make_brax_adapter, ("generalized",), "link.inertia.mass"),
+        (make_mjx_adapter, (), "body_mass"),
+    ],
+    ids=["brax", "mjx"],
+)
+def test_simulators_step_in_what_is_drawn(make: Callable[..., PhysicsEnv], options: tuple, field: str) -> None:
+    """As one whose own model has the numbers that were drawn."""
+    adapter = make("inverted_pendulum", *options)
+    env = randomized(adapter, {field: {"scale": [2.0, 3.0], "each": True}})
+
+    state, action = env.reset(jax.random.key(0)), jnp.full(1, 0.7)
+    model = with_fields(adapter.physics_model, state._internal.physics)
+    step_in = jax.jit(lambda *args: adapter.step_in(*args).obs)
+    drawn = env.step(state, action).obs
+    np.testing.assert_allclose(drawn, step_in(model, state, action), rtol=1e-5, atol=1e-6)
+    assert np.abs(drawn - step_in(adapter.physics_model, state, action)).max() > 1e-3
+
+
+def test_fields_are_named_dotted_or_nested_and_equal_settings_are_equal() -> None:
+    assert [name for name, _ in model_fields(Falling().physics_model)] == ["body.mass", "colour", "gravity"]
+    nested = randomized(Falling(), {"body": {"mass": {"scale": [0.5, 2.0]}}})
+    assert nested == randomized(Falling(), {"body.mass": {"scale": (0.5, 2)}})
+    assert nested != randomized(Falling(), {"body.mass": {"scale": [0.5, 2.1]}})
+    assert randomized(Falling(), {}) == Falling()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"body.mas": {"scale": [1, 2]}}, "no field of the physics of .* 'body.mas'. Did you mean 'body.mass'"),
+        ({"mass": {"scale": [1, 2]}}, "Did you mean 'body.mass'"),
+        ({"gravity": {"scle": [1, 2]}}, "no setting of env.randomization.gravity 'scle'. Did you mean 'scale'"),
+        ({"gravity": {"each": True}}, "env.randomization.gravity needs scale or shift"),
+        ({"gravity": 3}, "env.randomization.gravity must be a mapping"),
+        ({"gravity": {"shift": [1, -1]}}, r"gravity.shift must be two numbers, the lower one first, got \[1, -1\]"),
+        ({"gravity": {"shift": [0, float("inf")]}}, "two numbers"),
+        ({"gravity": {"shift": [0, 1], "entries": [2]}}, r"entries must be different whole numbers from 0 to 1"),
+        ({"gravity": {"shift": [0, 1], "each": 2}}, "each must be true or false"),
+        ({"body.mass": {"scale": [-1, 1]}}, "body.mass could become -2, where the model has 2: it is positive"),
+        ({"body.mass": {"shift": [-1.5, 0]}}, "body.mass could become -0.5, where the model has 1"),
+        ({"colour": {"scale": [0, 1]}}, "colour: the physics of .* does not read this field"),
+        ({"gravity": {"shift": [0, 1]}, "in_evaluation": 3}, "in_evaluation must be true or false"),
+        ([], "env.randomization must be a mapping"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(config: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        randomized(Falling(), config)
+
+
+def test_the_field_of_another_backend_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"does not read this field.*link\.inertia\.mass for body_mass"):
+        randomized(make_brax_adapter("inverted_pendulum", "generalized"), {"body_mass": {"scale": [1, 2]}})
+
+
+def test_environments_without_a_model_refuse() -> None:
+    for env in (ProbeEnv("best_action"), make_brax_adapter("fast")):
+        with pytest.raises(ValueError, match="has no model of any"):
+            randomized(env, HALF_TO_TWICE)
+    with pytest.raises(ValueError, match="GymnaxAdapter has no model"):
+        create_env("gymnax/CartPole-v1", randomization=HALF_TO_TWICE)
+    with pytest.raises(ValueError, match=r"env\.randomization is for JAX environments"):
+        create_env("host/hopper", randomization=HALF_TO_TWICE)
+
+
+def make_falling() -> Falling:
+    return Falling()
+
+
+def test_an_environment_of_ones_own_may_have_a_model() -> None:
+    env = create_env(factory=f"{__name__}:make_falling", randomization=HALF_TO_TWICE, parallel=3)
+    assert env.reset(jax.random.key(0))._internal.inner.physics["body.mass"].shape == (3, 2)
