@@ -163,7 +163,7 @@ class MjxAdapter(PhysicsEnv):
         return self._spec if self._spec is not None else id(self)
 
     def __repr__(self) -> str:
-        return f"MjxAdapter({self.task!r})"
+        return f"MjxAdapter({type(self.task).__name__})"
 
 
 class KeyDraws:
