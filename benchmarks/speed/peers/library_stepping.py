@@ -66,7 +66,8 @@ def playground(name: str, num_envs: int, resets: bool) -> Stepping:
     reset, step = jax.vmap(env.reset), jax.vmap(env.step)
     if resets:
         wrapped = wrapper.wrap_for_brax_training(env, episode_length=config.episode_length)
-        reset, step = wrapped.reset, wrapped.step
+        # Its wrappers look at the shape of legacy keys.
+        reset, step = (lambda keys: wrapped.reset(jax.random.key_data(keys))), wrapped.step
     return Stepping(
         reset,
         lambda _, key: jax.random.uniform(key, shape, minval=-1.0),
