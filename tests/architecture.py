@@ -37,7 +37,6 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
     "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
     "mujoco_playground": ("evorl/envs/playground",),
-    "minari": ("evorl/runs/minari_data",),
     "ray": ("evorl/actors/ray_pool",),
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
@@ -45,7 +44,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "matplotlib": ("evorl/recorders/", "evorl/rendering"),
     "PIL": ("evorl/rendering",),
     "rich": ("evorl/recorders/", "evorl/cli"),
-    "orbax": ("evorl/runs",),
+    **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
     "yaml": ("evorl/cli", "evorl/runs", "evorl/recorders/"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
