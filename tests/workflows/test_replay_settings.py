@@ -53,6 +53,14 @@ def test_every_off_policy_agent_learns_from_hindsight(algorithm: str) -> None:
     assert any((after[name] != first[name]).any() for name in first)
 
 
+def test_an_update_of_many_batches_never_touches_the_host() -> None:
+    workflow = _workflow("sac", updates_per_iteration=64)
+    program = jax.jit(workflow.pure_step).lower(jax.eval_shape(workflow.setup, jax.random.key(0))).as_text()
+    assert "stablehlo.while" in program
+    for call in ("callback", "infeed", "outfeed", "stablehlo.send", "stablehlo.recv"):
+        assert call not in program
+
+
 def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
     """Rewards of a batch are those that the environment pays on the swapped goal."""
     workflow = _workflow("dqn", replay={"hindsight": "future", "ratio": 1.0}, batch_size=256)
