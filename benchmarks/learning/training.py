@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import numpy as np
 from benchmarks.configs import compose_config
 from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.machine import versions
+from evorl.runs.recording import Recorder, Row
 
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")
 
 
-class ScoreCurve:
+class ScoreCurve(Recorder):
     """A recorder that keeps a score, with the seconds since it was made.
 
     Args:
@@ -40,10 +41,7 @@ class ScoreCurve:
         """Seconds since the curve was made."""
         return self._clock() - self._start
 
-    def start(self, plan: Any) -> None:
-        """Nothing to do."""
-
-    def write(self, row: Mapping[str, float | int]) -> None:
+    def write(self, row: Row) -> None:
         """Keep a row's score: the mean, of an evaluation over seeds and episodes, with the spread over seeds, or over
         the episodes of a single one.
         """
@@ -54,15 +52,9 @@ class ScoreCurve:
         point = {"timesteps": row["timesteps"], "seconds": self.seconds, "mean": row[self.score], "spread": spread}
         self.points.append({**point, **({"by_seed": by_seed} if by_seed else {})})
 
-    def progress(self, timesteps: int, steps_per_second: float, latest: Mapping[str, float | int]) -> None:
+    def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
         """Remember how far the training is."""
         self.timesteps = timesteps
-
-    def message(self, text: str) -> None:
-        """Nothing to do."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> list[str]:

@@ -10,8 +10,12 @@ from evorl.config.names import no_such
 
 
 def overrides_first(arguments: list[str]) -> list[str]:
-    """The arguments in the order in which Hydra reads them: overrides, then flags with their values."""
+    """The arguments in the order in which Hydra reads them: overrides, then flags with their values.
+
+    ``experiment=null``, which Hydra does not understand of what is optional, is ``~experiment``.
+    """
     overrides = [argument for argument in arguments if _is_override(argument)]
+    overrides = ["~experiment" if argument == "experiment=null" else argument for argument in overrides]
     return overrides + [argument for argument in arguments if not _is_override(argument)]
 
 

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
         (["--cfg", "job", "a=1", "--config-dir", "mine"], ["a=1", "--cfg", "job", "--config-dir", "mine"]),
         (["--config-dir=mine", "+a=1", "~b"], ["+a=1", "~b", "--config-dir=mine"]),
         (["-m", "a=-1,2", 'b="x y"'], ["a=-1,2", 'b="x y"', "-m"]),
+        (["--cfg", "job", "experiment=null", "seed=1"], ["~experiment", "seed=1", "--cfg", "job"]),
         ([], []),
     ],
 )
