@@ -53,7 +53,7 @@ class Actors(ByValue):
         if not workflow.learns_from_single_steps:
             raise ValueError(
                 f"{name} learns from several steps in a row, which slices of several actors in one buffer are not: "
-                "take actors.mode=sync, or n_step=1."
+                "take actors.mode=sync, or n_step=1 without replay.hindsight and replay.overwrite=random."
             )
 
     def iterate(

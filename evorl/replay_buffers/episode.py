@@ -12,23 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.ops.collectives import gather_rows
 from evorl.ops.random import as_typed_key
 from evorl.replay_buffers.ring import DROPPED, ReplayState, add_rows, rows_to_write, take
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key, PyTreeData
-
-
-class EpisodeReplayState(ReplayState):
-    """The contents of a ring and where its episodes are.
-
-    Attributes:
-        steps: of each step its number in its episode, from 0, int32 ``[R, B]``.
-        lengths: at the first step of an ended episode its length, 0 elsewhere, int32 ``[R, B]``.
-    """
-
-    steps: jax.Array
-    lengths: jax.Array
 
 
 class EpisodeSpan(PyTreeData):
@@ -47,22 +34,55 @@ class EpisodeSpan(PyTreeData):
     length: jax.Array
 
 
-def episode_span(state: EpisodeReplayState, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
-    """The episodes of the steps at ``(rows, envs)``: to draw another step of the same one, or to take it whole.
+class EpisodeReplayState(ReplayState):
+    """The contents of a ring and where its episodes are.
+
+    Attributes:
+        steps: of each step its number in its episode, from 0, int32 ``[R, B]``.
+        lengths: at the first step of an ended episode its length, 0 elsewhere, int32 ``[R, B]``.
+    """
+
+    steps: jax.Array
+    lengths: jax.Array
+
+    def span(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> EpisodeSpan:
+        """The episodes of the steps at ``(rows, envs)``: to draw another step of the same one, or to take it whole.
+
+        Args:
+            rows: ``[...]``, filled rows, of episodes whose first step is stored.
+            envs: ``[...]``, global numbers of the environments.
+            num_envs: number of environments over all devices.
+        """
+        num_rows = self.steps.shape[0]
+        step = take(self.steps, rows, envs, num_envs)
+        start = (rows - step) % num_rows
+        ended_length = take(self.lengths, start, envs, num_envs)
+        length = jnp.where(ended_length > 0, ended_length, self.num_from(start, envs, num_envs))
+        return EpisodeSpan(step=step, start=start, end=(start + length - 1) % num_rows, length=length)
+
+
+def times_in_batch(dones: jax.Array, is_written: jax.Array, running: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """When the steps of a batch are, and when their episodes start; from the first one on that is written.
 
     Args:
-        state: the ring.
-        rows: ``[...]``, filled rows, of episodes whose first step is stored.
-        envs: ``[...]``, global numbers of the environments.
-        num_envs: number of environments over all devices.
+        dones: of the steps that are written, bool ``[T, B]``.
+        is_written: which are, bool ``[T, 1]``.
+        running: steps of each episode that ran before, int32 ``[B]``.
+
+    Returns:
+        int32 ``[T, 1]`` and ``[T + 1, B]``: the last row is of what comes after the batch.
     """
-    num_rows = state.steps.shape[0]
-    step = take(state.steps, rows, envs, num_envs)
-    start = (rows - step) % num_rows
-    ended_length = take(state.lengths, start, envs, num_envs)
-    until_now = (state.cursor - 1 - start) % num_rows + 1
-    length = jnp.where(ended_length > 0, ended_length, until_now)
-    return EpisodeSpan(step=step, start=start, end=(start + length - 1) % num_rows, length=length)
+    time = jnp.cumsum(is_written, axis=0, dtype=jnp.int32) - 1
+    before = -running[None]
+    return time, jax.lax.cummax(jnp.concatenate([before, jnp.where(dones, time + 1, before)]), axis=0)
+
+
+def draw_in_runs(lengths: jax.Array, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
+    """``num`` runs of steps in proportion to their lengths ``[M]``, and one step of each: int32 ``[num]`` each."""
+    until = jnp.cumsum(lengths)
+    flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(until[-1], 1))
+    runs = jnp.minimum(jnp.searchsorted(until, flat, side="right"), lengths.shape[0] - 1).astype(jnp.int32)
+    return runs, flat - (until - lengths)[runs]
 
 
 class EpisodeReplayBuffer(UniformReplayBuffer):
@@ -94,11 +114,8 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
         rows, added = rows_to_write(state, batch.dones.shape[0], mask)
         is_written = (rows != DROPPED)[:, None]
         dones = batch.dones.astype(jnp.bool_) & is_written
-        # Times count from the first new row on: of each step, of its episode's first, of the oldest row then stored.
-        time = jnp.cumsum(is_written, axis=0, dtype=jnp.int32) - 1  # [T, 1]
-        running = -self._running_length(state)[None]  # [1, B]
-        starts_after = jnp.concatenate([running, jnp.where(dones, time + 1, running)[:-1]])
-        start = jax.lax.cummax(starts_after, axis=0)  # [T, B]
+        time, starts = times_in_batch(dones, is_written, self._running_length(state))
+        start = starts[:-1]  # [T, B]
         oldest = added - jnp.minimum(state.size + added, self.num_rows)
         start_rows = jnp.where(dones & (start >= oldest), (state.cursor + start) % self.num_rows, DROPPED)
         envs = jnp.broadcast_to(jnp.arange(dones.shape[1], dtype=jnp.int32), dones.shape)
@@ -111,16 +128,13 @@ class EpisodeReplayBuffer(UniformReplayBuffer):
 
     def draw_indices(self, state: Any, key: Key, num: int) -> tuple[jax.Array, jax.Array]:
         """``(rows, envs)`` of ``num`` steps, int32 ``[num]`` each, with replacement."""
-        first, count = gather_rows(self._drawable(state))  # [B] over all devices
-        until = jnp.cumsum(count)
-        flat = jax.random.randint(as_typed_key(key), (num,), 0, jnp.maximum(until[-1], 1))
-        envs = jnp.minimum(jnp.searchsorted(until, flat, side="right"), self.num_envs - 1).astype(jnp.int32)
-        age = first[envs] + flat - (until - count)[envs]
-        return (state.cursor - state.size + age) % self.num_rows, envs
+        first, count = self._over_devices(self._drawable(state))
+        envs, step = draw_in_runs(count, key, num)
+        return (state.cursor - state.size + first[envs] + step) % self.num_rows, envs
 
     def num_choices(self, state: Any) -> jax.Array:
         """How many steps can be drawn over all devices, int32 scalar."""
-        return gather_rows(self._drawable(state))[1].sum()
+        return self._over_devices(self._drawable(state))[1].sum()
 
     def _running_length(self, state: EpisodeReplayState) -> jax.Array:
         """Steps of the episodes that run, of this device's environments, int32 ``[B]``; 0 where one has just ended."""

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 
 from evorl.envs.goals.task import GoalTask, with_desired_goal
 from evorl.ops.random import as_typed_key
-from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan, episode_span
+from evorl.replay_buffers.episode import EpisodeReplayState, EpisodeSpan
 from evorl.replay_buffers.n_step import discounted_sum, window_from
 from evorl.replay_buffers.ring import take
+from evorl.replay_buffers.slots import SlotReplayState
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key
 
@@ -23,7 +24,7 @@ Strategy: TypeAlias = Literal["future", "final", "episode", "none"]
 
 
 def take_hindsight(
-    state: EpisodeReplayState,
+    state: EpisodeReplayState | SlotReplayState,
     rows: jax.Array,
     envs: jax.Array,
     key: Key,
@@ -40,9 +41,10 @@ def take_hindsight(
     not; a transition also ends where its goal is reached, if that ends episodes.
 
     Args:
-        state: a ring of ``SampleBatch`` whose observations have goals, with ``dones`` and ``extras.termination``.
+        state: a ring, or slots, of ``SampleBatch`` whose observations have goals, with ``dones`` and
+            ``extras.termination``.
         rows: ``[N]``, filled rows, of episodes whose first step is stored.
-        envs: ``[N]``, global numbers of the environments.
+        envs: ``[N]``, global numbers of the environments, or of slots.
         key: one key.
         num_envs: number of environments over all devices.
         num_steps: the most rewards in one transition, n.
@@ -57,11 +59,11 @@ def take_hindsight(
         another goal.
     """
     share_key, step_key = jax.random.split(as_typed_key(key))
-    span = episode_span(state, rows, envs, num_envs)
+    span = state.span(rows, envs, num_envs)
     is_relabelled = jnp.zeros(rows.shape, jnp.bool_)
     if strategy != "none":
         is_relabelled = jax.random.uniform(share_key, rows.shape) < ratio / (1.0 + ratio)
-    num_rows = state.steps.shape[0]
+    num_rows = state.data.dones.shape[0]
     goal_rows = (span.start + _goal_step(span, strategy, step_key)) % num_rows
     achieved = take(state.data.next_obs.achieved_goal, goal_rows, envs, num_envs)
 
@@ -70,7 +72,7 @@ def take_hindsight(
     own = first.obs.desired_goal
     goal = jnp.where(is_relabelled[:, None], achieved.astype(own.dtype), own)  # [N, G]
 
-    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_steps)  # [N, n]
+    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)  # [N, n]
     wanted = (data.next_obs, data.actions, data.dones, data.extras.termination)
     next_obs, actions, dones, termination = take(wanted, window_rows, window_envs, num_envs)
     by_own = _outcome(task, next_obs, next_obs.desired_goal, actions)

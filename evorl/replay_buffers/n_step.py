@@ -36,7 +36,7 @@ def take_n_step(
         one = jnp.ones(rows.shape, jnp.int32)
         return batch.replace(dones=None, extras=batch.extras | {"num_rewards": one, "discounts": discounts})
     first = take(state.data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
-    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_steps)
+    window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)
     rewards, dones = take((state.data.rewards, state.data.dones), window_rows, window_envs, num_envs)
     rewards, num_rewards = discounted_sum(rewards, dones, is_stored, discount)
     last_rows = (rows + num_rewards - 1) % jax.tree.leaves(state.data)[0].shape[0]
@@ -50,13 +50,13 @@ def take_n_step(
 
 
 def window_from(
-    state: ReplayState, rows: jax.Array, envs: jax.Array, num_steps: int
+    state: ReplayState, rows: jax.Array, envs: jax.Array, num_envs: int, num_steps: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The n rows from ``rows`` ``[...]`` on, their environments, and which of them are stored: ``[..., n]`` each."""
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     steps = jnp.arange(num_steps)
     window_rows = (rows[..., None] + steps) % num_rows
-    stored = (state.cursor - 1 - rows) % num_rows + 1  # steps from this one to the newest
+    stored = state.num_from(rows, envs, num_envs)
     return window_rows, jnp.broadcast_to(envs[..., None], window_rows.shape), steps < stored[..., None]
 
 

@@ -38,21 +38,27 @@ class ReplayState(PyTreeData):
     cursor: jax.Array
     size: jax.Array
 
+    def num_from(self, rows: jax.Array, envs: jax.Array, num_envs: int) -> jax.Array:
+        """How many steps are stored side by side from those at ``(rows, envs)`` on; see ``take``."""
+        num_rows = jax.tree.leaves(self.data)[0].shape[0]
+        return (self.cursor - 1 - rows) % num_rows + 1
+
 
 Ring = TypeVar("Ring", bound=ReplayState)
 
 
-def init_ring(num_rows: int, num_envs: int, sample_spec: Any) -> ReplayState:
+def init_ring(num_rows: int, num_envs: int, sample_spec: Any, num_columns: int = 1) -> ReplayState:
     """An empty ring for ``num_envs`` environments, of which this device holds its share.
 
     Args:
         num_rows: R.
         num_envs: B over all devices; a single one is kept by each of them.
         sample_spec: one transition of one environment: arrays, numbers or ``jax.ShapeDtypeStruct``.
+        num_columns: of each environment, side by side.
     """
-    local_envs = 1 if num_envs == 1 else local_indices(num_envs).shape[0]
+    local = num_columns * (1 if num_envs == 1 else local_indices(num_envs).shape[0])
     spec = jax.eval_shape(lambda tree: tree, sample_spec)
-    data = jax.tree.map(lambda leaf: jnp.zeros((num_rows, local_envs, *leaf.shape), leaf.dtype), spec)
+    data = jax.tree.map(lambda leaf: jnp.zeros((num_rows, local, *leaf.shape), leaf.dtype), spec)
     return ReplayState(data=data, cursor=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
 
 
@@ -67,7 +73,7 @@ def add_rows(state: Ring, batch: Any, mask: jax.Array | None = None) -> Ring:
     Raises:
         ValueError: the batch has another structure, shape or dtype than the ring, or more rows.
     """
-    _check_batch(state.data, batch)
+    check_batch(state.data, batch)
     num_rows = jax.tree.leaves(state.data)[0].shape[0]
     rows, added = rows_to_write(state, jax.tree.leaves(batch)[0].shape[0], mask)
 
@@ -111,13 +117,14 @@ def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
 
     On a mesh ``envs`` are global indices, equal on every device: each contributes those it holds, zeros otherwise, and
     the sum of the contributions is the same on all. The result does not depend on the number of devices.
+    Where environments have several columns, ``envs`` are these, and ``num_envs`` is the number of environments.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
-    shard = local_indices(num_envs)
-    local_envs = envs - shard[0]
-    is_held = (local_envs >= 0) & (local_envs < shard.shape[0])
-    local_envs = jnp.clip(local_envs, 0, shard.shape[0] - 1)
+    num_held = jax.tree.leaves(data)[0].shape[1]
+    local_envs = envs - local_indices(num_shards() * num_held)[0]
+    is_held = (local_envs >= 0) & (local_envs < num_held)
+    local_envs = jnp.clip(local_envs, 0, num_held - 1)
 
     def contribution(storage: jax.Array) -> jax.Array:
         values = storage[rows, local_envs]
@@ -133,7 +140,8 @@ def _is_small(dtype: Any) -> bool:
     return dtype == jnp.bool_ or (jnp.issubdtype(dtype, jnp.integer) and jnp.dtype(dtype).itemsize < 4)
 
 
-def _check_batch(data: Any, batch: Any) -> None:
+def check_batch(data: Any, batch: Any) -> None:
+    """Raises ``ValueError`` where ``batch`` ``[T, B, ...]`` is not like ``data`` ``[R, B, ...]``, or is longer."""
     if jax.tree.structure(data) != jax.tree.structure(batch):
         raise ValueError(
             "the batch has other fields than the replay buffer was built for: "

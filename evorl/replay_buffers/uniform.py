@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from evorl.ops.collectives import gather_rows
 from evorl.ops.random import as_typed_key
 from evorl.replay_buffers.ring import ReplayState, add_rows, init_ring, take
 from evorl.types import Key, PyTreeNode
+
+Tree = TypeVar("Tree")
 
 
 class UniformReplayBuffer(PyTreeNode):
@@ -70,3 +73,7 @@ class UniformReplayBuffer(PyTreeNode):
     def num_choices(self, state: ReplayState) -> jax.Array:
         """How many different draws there are over all devices, int32 scalar."""
         return self.num_transitions(state)
+
+    def _over_devices(self, of_envs: Tree) -> Tree:
+        """Rows of this device's environments, put together; a single environment is whole on each device."""
+        return of_envs if self.num_envs == 1 else gather_rows(of_envs)

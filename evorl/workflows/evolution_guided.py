@@ -138,10 +138,8 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
     def setup(self, key: Key) -> State:
         """Fresh learners, and the optimizer's first state around the policy of the first."""
         agent_key, optimizer_key, state = split_setup_keys(key)
-
-        axes = State(agent_state=0, opt_state=0, replay_state=None)
-        learned = jax.vmap(self.learner.init_learning, out_axes=axes)(jax.random.split(agent_key, self.num_learners))
-        state.replay_state = learned.pop("replay_state")
+        learned = jax.vmap(self.learner.init_learning)(jax.random.split(agent_key, self.num_learners))
+        state.replay_state = row_of(learned.pop("replay_state"))  # one for all learners
         state.learners = PyTreeDict(learned)
         state.agent_state = row_of(state.learners.agent_state)
         policy = state.agent_state.params.policy

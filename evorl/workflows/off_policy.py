@@ -15,14 +15,11 @@ import jax.numpy as jnp
 from evorl.agent import AgentState, random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
-from evorl.envs.goals.setting import required_goal_task
 from evorl.ops import collectives
 from evorl.ops.normalization import update_statistics
 from evorl.ops.random import split_rows, unrolled
 from evorl.ops.schedules import Schedule, value_at, whole_updates
 from evorl.ops.trees import split_leading_axis
-from evorl.replay_buffers.episode import EpisodeReplayBuffer
-from evorl.replay_buffers.hindsight import take_hindsight
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState
@@ -48,8 +45,8 @@ class OffPolicyWorkflow(Workflow):
         priority_exponent: how much the errors count: 0 draws uniformly.
         importance_exponent: how much the loss makes up for unequal draws: 0 not at all, 1 in full.
         learning_starts: environment steps with random actions and without updates, at the beginning.
-        replay_capacity: transitions that are kept, over all environments; the oldest make room.
-        replay: what is there at first, and what is drawn, of environments with goals.
+        replay_capacity: transitions that are kept, over all environments.
+        replay: what is there at first, what makes room, and what is drawn, of environments with goals.
         offline: learn from what ``replay.load`` names alone: a step of the training is an update.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
     """
@@ -102,14 +99,14 @@ class OffPolicyWorkflow(Workflow):
     @property
     def learns_from_single_steps(self) -> bool:
         """Whether each stored step is learned from by itself."""
-        return self.n_step == 1 and not self.stores_recurrent_state
+        return self.n_step == 1 and not self.stores_recurrent_state and not self.replay.has_episodes
 
     @property
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
-        if self.replay.hindsight is not None:
-            return EpisodeReplayBuffer(**size, only_complete=False)
+        if self.replay.hindsight is not None or self.replay.overwrite == "random":
+            return self.replay.episode_buffer(self.env, **size)
         if self.prioritized:
             return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
         return UniformReplayBuffer(**size)
@@ -179,13 +176,14 @@ class OffPolicyWorkflow(Workflow):
 
         With ``store`` and ``learn_repeatedly`` it is all that a workflow needs whose learner this one is.
         """
-        agent_state = self.agent.init(self.env.obs_space, self.env.action_space, key)
+        agent_key, init_buffer = self.replay.with_key(self.replay_buffer, key)
+        agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         one_env = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
         env_state = jax.eval_shape(lambda keys: with_recurrent_state(self.env.reset(keys), agent_state), one_env)
         return State(
             agent_state=agent_state,
             opt_state=self.init_optimizers(agent_state),
-            replay_state=self.replay_buffer.init(self._transition_spec(env_state)),
+            replay_state=init_buffer(self._transition_spec(env_state)),
         )
 
     def _transition_spec(self, env_state: Any) -> SampleBatch:
@@ -268,12 +266,6 @@ class OffPolicyWorkflow(Workflow):
         """What is learned from, of the steps ``[M]`` that were drawn: leaves ``[M, ...]`` with a dict of ``extras``."""
         return take_n_step(replay_state, rows, envs, self.num_stored_envs, self.n_step, self.discount)
 
-    def _take_under_goals(self, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key) -> SampleBatch:
-        """What is learned from, of the steps ``[M]``, under the goals of hindsight."""
-        size = (self.num_stored_envs, self.n_step, self.discount)
-        goals = (required_goal_task(self.env, "replay.hindsight"), self.replay.hindsight or "none", self.replay.ratio)
-        return take_hindsight(replay_state, rows, envs, key, *size, *goals)
-
     def draw_batches(self, state: State, key: Key, progress: jax.Array) -> tuple[SampleBatch, jax.Array, jax.Array]:
         """Batches for all updates of an iteration ``[U, N, ...]``, and the rows and environments they start at.
 
@@ -284,7 +276,7 @@ class OffPolicyWorkflow(Workflow):
         take = self.take
         if self.replay.hindsight is not None:
             key, goal_key = jax.random.split(key)
-            take = partial(self._take_under_goals, key=goal_key)
+            take = partial(self.replay.take_under_goals, self, key=goal_key)
         rows, envs = buffer.draw_indices(replay_state, key, self.most_updates * self.batch_size)
         batches = take(replay_state, rows, envs)
         weights = jnp.ones(rows.shape)

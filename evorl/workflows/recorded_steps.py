@@ -15,6 +15,7 @@ from evorl.execution.programs import on_mesh, over_seeds
 from evorl.ops import processes
 from evorl.ops.collectives import local_indices
 from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.slots import SlotReplayBuffer, SlotReplayState
 from evorl.runs.replay_file import (
     ReplayFileError,
     find_replay_file,
@@ -65,6 +66,9 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
 
     Transitions are shared out over the environments in one piece each, so that episodes stay whole but for those that
     are cut by it; what is left over when there are not as many for each is left out, the oldest first.
+
+    Raises:
+        ReplayFileError: it does not fit, in words; see ``check_recorded_steps``.
     """
     named, spec = workflow.replay.load, _stored_spec(workflow)
     columns = _read(named)
@@ -74,6 +78,7 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     num_rows = len(columns["rewards"]) // num_envs
     rows = jax.tree.map(lambda x: _in_rows(x, num_rows, num_envs), steps)
     rows.dones[-1] = True  # what follows a piece is another one
+    _check_slots(workflow, rows.dones, named)
     at_once = max(1, MOST_AT_ONCE // num_envs)
     for start in range(0, num_rows, at_once):
         state = _store(workflow, state, jax.tree.map(lambda x, i=start: x[i : i + at_once], rows))
@@ -99,28 +104,56 @@ def _store(workflow: OffPolicyWorkflow, state: State, rows: SampleBatch) -> Stat
 def save_recorded_steps(workflow: OffPolicyWorkflow, state: State, path: Path) -> dict[str, Any]:
     """Write what a state's replay buffer has to ``<path>.npz``, and returns what is said of it in ``<path>.json``.
 
-    With several seeds the transitions of one follow those of another.
+    With several seeds the transitions of one follow those of another; those of an environment, or of a slot, are
+    together.
 
     Raises:
         ReplayFileError: there is nothing in it.
     """
     replay: ReplayState = processes.on_host(state.replay_state)
-    size, cursor = (np.atleast_1d(np.asarray(x)) for x in (replay.size, replay.cursor))
-    if not size.any():
+    if not np.asarray(replay.size).any():
         raise ReplayFileError("the replay buffer of this checkpoint is empty: train for longer.")
-    has_seeds = np.ndim(replay.size) > 0
+    num_seeds = workflow.execution.num_seeds
     columns: dict[str, list[np.ndarray]] = {}
-    for seed in range(len(size)):
-        data = jax.tree.map(lambda x, i=seed: np.asarray(x[i] if has_seeds else x), replay.data)
-        num_rows = len(jax.tree.leaves(data)[0])
-        order = (cursor[seed] - size[seed] + np.arange(size[seed])) % num_rows  # the oldest first
-        data = jax.tree.map(lambda x, order=order: np.swapaxes(x[order], 0, 1), data)
-        data.dones[:, -1] = True  # what is known of an environment ends there
+    for seed in range(num_seeds or 1):
+        of_seed = replay if num_seeds is None else jax.tree.map(lambda x, i=seed: x[i], replay)
+        rows, envs = _places(of_seed)
+        data = jax.tree.map(lambda x, at=(rows, envs): np.asarray(x)[at], of_seed.data)
+        data.dones[np.append(envs[1:] != envs[:-1], True)] = True  # what is known of an environment ends there
         for name, leaf in _named_leaves(data):
-            columns.setdefault(name, []).append(leaf.reshape(-1, *leaf.shape[2:]))
+            columns.setdefault(name, []).append(leaf)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
     joined["truncation"] = joined.pop("dones") & ~joined["termination"]
     return write_replay_file(path, joined, workflow.env.title)
+
+
+def _places(replay: ReplayState) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and environments, or slots, of all that is stored, ``[N]``: one after another, each from its oldest step."""
+    num_rows, num_envs = jax.tree.leaves(replay.data)[0].shape[:2]
+    size: Any = np.asarray(replay.size)
+    if isinstance(replay, SlotReplayState):
+        row, env = np.meshgrid(np.arange(num_rows), np.arange(num_envs))
+        is_stored = row < size[0][:, None]
+        return row[is_stored], env[is_stored]
+    order = (np.asarray(replay.cursor) - size + np.arange(size)) % num_rows
+    return np.tile(order, num_envs), np.repeat(np.arange(num_envs), size)
+
+
+def _check_slots(workflow: OffPolicyWorkflow, dones: np.ndarray, named: str) -> None:
+    """Raises ``ReplayFileError`` where episodes, whose ends are ``dones`` ``[R, B]``, are more than there are slots."""
+    buffer = workflow.replay_buffer
+    if not isinstance(buffer, SlotReplayBuffer):
+        return
+    steps = buffer.episode_steps
+    needed = max(
+        int(np.ceil(np.diff(np.flatnonzero(of_env), prepend=-1) / steps).sum()) for of_env in dones.astype(bool).T
+    )
+    if needed > buffer.slots_per_env:
+        raise ReplayFileError(
+            f"{named} has up to {needed:,} episodes of up to {steps:,} steps for one of {buffer.num_envs:,} "
+            f"environments, and replay.overwrite=random with replay_capacity={workflow.replay_capacity:,} keeps "
+            f"{buffer.slots_per_env:,}: set replay_capacity={needed * steps * buffer.num_envs} or more."
+        )
 
 
 def _minari_dataset(named: str) -> Any:

@@ -1,26 +1,36 @@
-"""What a replay buffer starts with, and what is drawn out of it, as configs say it."""
+"""What a replay buffer starts with, what makes room in it, and what is drawn out of it, as configs say it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import jax
 
 from evorl.config.names import load
 from evorl.envs.goals.setting import required_goal_task
-from evorl.replay_buffers.hindsight import Strategy
-from evorl.types import PyTreeNode, pytree_field
+from evorl.envs.vector import VectorEnv
+from evorl.replay_buffers.episode import EpisodeReplayBuffer
+from evorl.replay_buffers.hindsight import Strategy, take_hindsight
+from evorl.replay_buffers.slots import SlotReplayBuffer
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.sample_batch import SampleBatch
+from evorl.types import Key, PyTreeNode, pytree_field
 
 OffPolicyWorkflow: TypeAlias = Any  # these are its settings
 _CHECK_RECORDED_STEPS = "evorl.workflows.recorded_steps:check_recorded_steps"  # loaded where it is asked for
 
 
 class ReplaySettings(PyTreeNode):
-    """What the replay buffer starts with, and what is drawn beyond single transitions as they were.
+    """What the replay buffer starts with, what makes room, and what is drawn beyond single transitions as they were.
 
     Attributes:
         load: what it starts with: a file that scripts/save_replay.py made, the folder of a run that has one, or
             minari:<id> for a data set of Minari. Null is for nothing.
         other_env: whether that may be of an environment of another name, as long as all shapes are the same.
+        overwrite: what makes room in a full buffer: the oldest transitions, or a random episode of those that do not
+            run. For random, each episode has a slot of as many steps as the environment's time limit.
         hindsight: whose goals transitions are learned from under, of an environment with goals: those that a later step
             of their episode achieved (future), its last one (final), or any (episode); none leaves them their own.
             Null is without goals.
@@ -29,6 +39,7 @@ class ReplaySettings(PyTreeNode):
 
     load: str | None = pytree_field(static=True, default=None)
     other_env: bool = pytree_field(static=True, default=False)
+    overwrite: Literal["oldest", "random"] = pytree_field(static=True, default="oldest")
     hindsight: Strategy | None = pytree_field(static=True, default=None)
     ratio: float = 4.0
 
@@ -37,6 +48,7 @@ class ReplaySettings(PyTreeNode):
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raises ``ValueError`` where the settings of an off-policy workflow do not fit together, in words."""
         self._check_recorded(workflow)
+        self._check_overwriting(workflow)
         if self.hindsight is None:
             return
         required_goal_task(workflow.env, "replay.hindsight")
@@ -49,6 +61,66 @@ class ReplaySettings(PyTreeNode):
             raise ValueError(
                 "prioritized=true remembers errors of transitions under their own goals, and replay.hindsight learns "
                 "from them under others: leave one of the two out."
+            )
+
+    @property
+    def has_episodes(self) -> bool:
+        """Whether the buffer keeps episodes apart."""
+        return self.hindsight is not None or self.overwrite == "random"
+
+    def episode_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
+        """The buffer that does so, for ``capacity`` transitions of ``num_envs`` environments like those of ``env``.
+
+        Raises:
+            ValueError: episodes have no limit, or there is no room for two of each environment.
+        """
+        size = {"capacity": capacity, "num_envs": num_envs}
+        if self.overwrite == "oldest":
+            return EpisodeReplayBuffer(**size, only_complete=False)
+        if env.max_episode_steps is None:
+            raise ValueError(
+                "replay.overwrite=random gives each episode as much room as the environment's time limit, and "
+                f"{env.title or 'this one'} has none: set env.max_episode_steps, or replay.overwrite=oldest."
+            )
+        try:
+            return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
+        except ValueError as error:
+            raise ValueError(
+                f"replay_capacity with replay.overwrite=random and env.max_episode_steps: {error}"
+            ) from None
+
+    def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
+        """The key for all else, and ``buffer.init`` with one of its own if it draws what it overwrites."""
+        if not isinstance(buffer, SlotReplayBuffer):
+            return key, buffer.init
+        key, buffer_key = jax.random.split(key)
+        return key, partial(buffer.init, key=buffer_key)
+
+    def take_under_goals(
+        self, workflow: OffPolicyWorkflow, replay_state: Any, rows: jax.Array, envs: jax.Array, key: Key
+    ) -> SampleBatch:
+        """What an off-policy workflow learns from, of the steps ``[M]``, under the goals of hindsight."""
+        size = (workflow.num_stored_envs, workflow.n_step, workflow.discount)
+        goals = (required_goal_task(workflow.env, "replay.hindsight"), self.hindsight or "none", self.ratio)
+        return take_hindsight(replay_state, rows, envs, key, *size, *goals)
+
+    def _check_overwriting(self, workflow: OffPolicyWorkflow) -> None:
+        if self.overwrite == "oldest":
+            return
+        if workflow.stores_recurrent_state:
+            raise ValueError(
+                "replay.overwrite=random keeps episodes in slots, and this agent learns from sequences that may go "
+                "through the end of one: set replay.overwrite=oldest, or take an agent without a recurrent network."
+            )
+        if workflow.prioritized:
+            raise ValueError(
+                "prioritized=true keeps priorities of a ring of transitions, and replay.overwrite=random keeps "
+                "episodes in slots: leave one of the two out."
+            )
+        if workflow.num_sharing > 1:
+            raise ValueError(
+                "shared_replay=true is for a buffer in which the oldest transitions make room: leave out "
+                "replay.overwrite=random of the members, or set shared_replay=false."
             )
 
     def _check_recorded(self, workflow: OffPolicyWorkflow) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.replay_buffers.episode import EpisodeReplayBuffer, EpisodeReplayState, episode_span
+from evorl.replay_buffers.episode import EpisodeReplayBuffer, EpisodeReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from tests.conformance.replay_buffer import ReplayBufferContract
@@ -57,7 +57,7 @@ def _expected(history: SampleBatch, only_complete: bool) -> dict[tuple[int, int]
 
 def _span_of_each(state: EpisodeReplayState, places: list[tuple[int, int]]) -> list[tuple[int, ...]]:
     rows, envs = (jnp.array(x, jnp.int32) for x in zip(*places, strict=True))
-    span = jax.jit(episode_span, static_argnums=3)(state, rows, envs, NUM_ENVS)
+    span = jax.jit(EpisodeReplayState.span, static_argnums=3)(state, rows, envs, NUM_ENVS)
     return list(zip(*(x.tolist() for x in (span.step, span.start, span.end, span.length)), strict=True))
 
 
@@ -123,9 +123,9 @@ def test_another_step_of_the_same_episode() -> None:
     """As hindsight does: a later step, by the span of the first."""
     state = _stored(_history(31))
     rows, envs = COMPLETE.draw_indices(state, jax.random.key(2), 500)
-    span = episode_span(state, rows, envs, NUM_ENVS)
+    span = state.span(rows, envs, NUM_ENVS)
     later = jax.random.randint(jax.random.key(3), rows.shape, span.step, span.length)
-    later_span = episode_span(state, (span.start + later) % ROWS, envs, NUM_ENVS)
+    later_span = state.span((span.start + later) % ROWS, envs, NUM_ENVS)
     np.testing.assert_array_equal(later_span.start, span.start)
     np.testing.assert_array_equal(later_span.length, span.length)
     assert (later_span.step >= span.step).all()
