@@ -74,9 +74,10 @@ class SlotReplayBuffer(UniformReplayBuffer):
         if self.slots_per_env < 2:
             least = 2 * self.num_envs * self.episode_steps
             raise ValueError(
-                f"a replay capacity of {self.capacity:,} has room for {self.capacity // self.episode_steps:,} episodes "
-                f"of up to T={self.episode_steps:,} steps, and each of {self.num_envs:,} environments needs two: one "
-                f"that runs, and one that is kept. Choose a capacity of {least:,} or more, or a shorter time limit."
+                f"a slot has room for T={self.episode_steps:,} steps, the time limit of episodes; a replay capacity of "
+                f"{self.capacity:,} has room for {self.capacity // self.episode_steps:,} of them, and each of "
+                f"{self.num_envs:,} environments needs 2: for the episode that runs, and for one that is kept. Choose "
+                f"a capacity of {least:,} or more, or a shorter time limit."
             )
 
     @property

@@ -84,12 +84,12 @@ class OffPolicyWorkflow(Workflow):
                 f"replay_capacity={self.replay_capacity} is less than one iteration collects "
                 f"({collected} transitions): choose a larger one."
             )
+        self.replay.check(self)
         if self.n_step > self.replay_buffer.num_rows:
             raise ValueError(
                 f"n_step={self.n_step} is more than the {self.replay_buffer.num_rows} steps of each environment that "
                 f"replay_capacity={self.replay_capacity} keeps: choose fewer, or a larger capacity."
             )
-        self.replay.check(self)
 
     @property
     def corrects_lag(self) -> bool:

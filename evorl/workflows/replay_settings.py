@@ -47,8 +47,8 @@ class ReplaySettings(PyTreeNode):
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raises ``ValueError`` where the settings of an off-policy workflow do not fit together, in words."""
-        self._check_recorded(workflow)
         self._check_overwriting(workflow)
+        self._check_recorded(workflow)
         if self.hindsight is None:
             return
         required_goal_task(workflow.env, "replay.hindsight")
@@ -82,12 +82,7 @@ class ReplaySettings(PyTreeNode):
                 "replay.overwrite=random gives each episode as much room as the environment's time limit, and "
                 f"{env.title or 'this one'} has none: set env.max_episode_steps, or replay.overwrite=oldest."
             )
-        try:
-            return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
-        except ValueError as error:
-            raise ValueError(
-                f"replay_capacity with replay.overwrite=random and env.max_episode_steps: {error}"
-            ) from None
+        return SlotReplayBuffer(**size, episode_steps=env.max_episode_steps)
 
     def with_key(self, buffer: UniformReplayBuffer, key: Key) -> tuple[Key, Callable[[Any], Any]]:
         """The key for all else, and ``buffer.init`` with one of its own if it draws what it overwrites."""

@@ -13,11 +13,14 @@ from evorl.envs import Box
 from evorl.envs.goals.task import GoalTask
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.hindsight import take_hindsight
+from evorl.replay_buffers.slots import SlotReplayBuffer
+from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
 NUM_ENVS, ROWS, DISCOUNT = 3, 16, 0.9
 BUFFER = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, only_complete=False)
+SLOTS = SlotReplayBuffer(capacity=4 * 41 * NUM_ENVS, num_envs=NUM_ENVS, episode_steps=41)
 
 
 def _reward(achieved: jax.Array, desired: jax.Array, action: jax.Array, observation: jax.Array) -> jax.Array:
@@ -58,15 +61,30 @@ def _history(length: int, task: GoalTask, seed: int = 0) -> SampleBatch:
 
 
 def _stored(history: SampleBatch) -> Any:
-    state = BUFFER.init(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), history))
+    return _added(BUFFER, BUFFER.init(_spec(history)), history)
+
+
+def _spec(history: SampleBatch) -> SampleBatch:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), history)
+
+
+def _added(buffer: UniformReplayBuffer, state: Any, history: SampleBatch) -> Any:
     for start in range(0, len(history), 3):
-        state = BUFFER.add(state, history[start : start + 3])
+        state = buffer.add(state, history[start : start + 3])
     return state
 
 
-def _drawn(state: Any, num: int, task: GoalTask, strategy: Any, num_steps: int = 1, ratio: float = 4.0) -> Any:
+def _drawn(
+    state: Any,
+    num: int,
+    task: GoalTask,
+    strategy: Any,
+    num_steps: int = 1,
+    ratio: float = 4.0,
+    buffer: UniformReplayBuffer = BUFFER,
+) -> Any:
     draw_key, goal_key = jax.random.split(jax.random.key(5))
-    rows, envs = jax.jit(BUFFER.draw_indices, static_argnums=2)(state, draw_key, num)
+    rows, envs = jax.jit(buffer.draw_indices, static_argnums=2)(state, draw_key, num)
     batch = jax.jit(take_hindsight, static_argnums=(4, 5, 7, 8))(
         state, rows, envs, goal_key, NUM_ENVS, num_steps, DISCOUNT, task, strategy, ratio
     )
@@ -110,10 +128,30 @@ def test_it_is_what_a_loop_finds(length: int, strategy: str, task: GoalTask, num
     history = _history(length, task)
     rows, envs, batch = _drawn(_stored(history), 300, task, strategy, num_steps)
     oldest = max(0, length - ROWS)
-    for i, (row, env) in enumerate(zip(rows.tolist(), envs.tolist(), strict=True)):
-        t = oldest + (row - oldest) % ROWS
+    times = oldest + (rows - oldest) % ROWS
+    assert all(_episode(history, t, env)[0] >= oldest for t, env in zip(times, envs, strict=True))
+    _check(history, times, envs, batch, task, strategy, num_steps)
+
+
+@pytest.mark.parametrize(("strategy", "num_steps"), [("future", 3), ("final", 1), ("episode", 1)])
+def test_episodes_in_slots_are_relabelled_as_well(strategy: str, num_steps: int) -> None:
+    history = _history(41, ENDING_TASK)
+    state = _added(SLOTS, SLOTS.init(_spec(history), jax.random.key(1)), history)
+    assert state.size.max() > 1
+    assert int(SLOTS.num_transitions(state)) < history.dones.size  # some made room
+    rows, slots, batch = _drawn(state, 300, ENDING_TASK, strategy, num_steps, buffer=SLOTS)
+    times = batch.obs.observation[:, 0].astype(int) % 1000
+    envs = slots // SLOTS.slots_per_env
+    assert [_episode(history, t, env)[0] for t, env in zip(times, envs, strict=True)] == (times - rows).tolist()
+    _check(history, times, envs, batch, ENDING_TASK, strategy, num_steps)
+
+
+def _check(
+    history: SampleBatch, times: Any, envs: Any, batch: Any, task: GoalTask, strategy: str, num_steps: int
+) -> None:
+    """A batch is what a loop makes of the steps that were drawn."""
+    for i, (t, env) in enumerate(zip(times.tolist(), envs.tolist(), strict=True)):
         goal = float(batch.obs.desired_goal[i, 0])
-        assert _episode(history, t, env)[0] >= oldest
         if batch.extras.is_relabelled[i]:
             assert goal in _may_have(history, t, env, strategy)
         else:

@@ -130,9 +130,12 @@ def test_the_fitness_is_that_of_the_individuals(algorithm: str) -> None:
     np.testing.assert_allclose(states[-1].best.fitness, best, rtol=1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_devices_do_not_show(algorithm: str) -> None:
-    workflow, wide = guided(algorithm), guided(algorithm, devices=2)
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [*((name, {}) for name in ALGORITHMS), ("erl", {"learner": {**LEARNER, "replay": {"overwrite": "random"}}})],
+)
+def test_devices_do_not_show(algorithm: str, changes: dict[str, Any]) -> None:
+    workflow, wide = guided(algorithm, **changes), guided(algorithm, devices=2, **changes)
     assert wide.execution.num_devices == 2
     metrics, state = programs.iterate_program(workflow, workflow.init(1), 5)
     wide_metrics, wide_state = programs.iterate_program(wide, wide.init(1), 5)

@@ -74,6 +74,8 @@ def test_who_can_share_a_buffer() -> None:
         with_shared_replay(small("ppo"), 3)
     with pytest.raises(ValueError, match=r"inner\.prioritized=false: priorities are those of a single learner"):
         with_shared_replay(small("sac", prioritized=True), 3)
+    with pytest.raises(ValueError, match="shared_replay=true is for a buffer in which the oldest"):
+        with_shared_replay(small("sac", replay={"overwrite": "random"}, replay_capacity=160), 2)
     with pytest.raises(ValueError, match="replay_capacity=128 is less than one iteration collects"):
         with_shared_replay(small("sac"), 30)
     with pytest.raises(ValueError, match="here is no config key 'num_sharing'"):

@@ -86,6 +86,29 @@ def test_saved_and_loaded_it_is_the_same_buffer(tmp_path: Path) -> None:
     assert (tmp_path / "again.npz").read_bytes() == path.with_suffix(".npz").read_bytes()
 
 
+def test_episodes_of_slots_are_saved_and_loaded(tmp_path: Path) -> None:
+    """One slot after another; a file that has more episodes than there are slots for is refused."""
+    replay, size = {"overwrite": "random"}, {"num_envs": 4, "replay_capacity": 120}
+    workflow = small("sac", PENDULUM, learning_starts=1e6, replay=replay, **size)
+    _, state = workflow.iterate(workflow.init(3), 47)
+    stored = jax.tree.map(np.array, state.replay_state.data)
+    sizes = np.asarray(state.replay_state.size)[0]
+    facts = save_recorded_steps(workflow, state, tmp_path / "slots")
+    assert facts["num_steps"] == sizes.sum() == 4 * 27
+    columns = read_columns(tmp_path / "slots.npz", read_replay_facts(tmp_path / "slots.npz"))
+    expected = np.concatenate([stored.rewards[:steps, i] for i, steps in enumerate(sizes)])
+    np.testing.assert_array_equal(columns["rewards"], expected)
+    np.testing.assert_array_equal(np.flatnonzero(columns["truncation"]) + 1, np.cumsum(sizes))
+    loading = {**replay, "load": str(tmp_path / "slots")}
+    again = small("sac", PENDULUM, **size, replay=loading).init(0).replay_state
+    np.testing.assert_array_equal(again.size[0], sizes)
+    for i, steps in enumerate(sizes):
+        np.testing.assert_array_equal(again.data.obs[:steps, i], stored.obs[:steps, i])
+    few = small("sac", PENDULUM, num_envs=4, replay_capacity=110, replay=loading)
+    with pytest.raises(ReplayFileError, match=r"3 episodes of up to 10 steps .* keeps 2: set replay_capacity=120"):
+        few.init(0)
+
+
 def test_goals_are_saved_and_relabelled(tmp_path: Path) -> None:
     goals = {"name": "goal/bit_flip", "num_bits": 4}
     workflow = small("dqn", goals, num_envs=4, replay_capacity=80, learning_starts=1e6)

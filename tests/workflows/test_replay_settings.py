@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,9 +14,12 @@ from evorl.algorithms.dqn import DQNWorkflow
 from evorl.config.names import load
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
-from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays
+from tests.support.key_record import KeyRecord
+from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, assert_close, assert_identical
+from tests.support.training_runs import resume_in, run_in, stop_after
 
 HINDSIGHT = {"replay": {"hindsight": "future"}}
+RANDOM = {"overwrite": "random"}
 BITS, MAZE = {"name": "bit_flip", "num_bits": 6}, {"name": "point_maze", "max_episode_steps": 10}
 
 
@@ -84,6 +88,18 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         ("dqn", {"prioritized": True}, "prioritized=true remembers errors"),
         ("dqn", {"replay": {"hindsight": "futur"}}, "Did you mean 'future'"),
         ("dqn", {"replay": {"ratio": -1.0}}, "replay.ratio"),
+        ("dqn", {"replay": {"overwrite": "randomly"}}, "Did you mean 'random'"),
+        ("dqn", {"replay": RANDOM, "prioritized": True}, "prioritized=true keeps priorities of a ring"),
+        (
+            "sac",
+            {"replay": RANDOM, "replay_capacity": 150},
+            "a replay capacity of 150 has room for 15 of them, and each of 8 environments needs 2",
+        ),
+        (
+            "sac",
+            {"replay": RANDOM, "env": {"factory": "tests.support.countdown:Countdown"}},
+            "replay.overwrite=random gives each episode as much room as the environment's time limit, and",
+        ),
         ("ppo", {}, "replay says what is drawn out of a replay buffer, and PPOWorkflow has none"),
     ],
 )
@@ -95,6 +111,8 @@ def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], words: 
 def test_sequences_have_no_hindsight() -> None:
     with pytest.raises(ValueError, match="learns from sequences"):
         _workflow("r2d2", replay_capacity=NUM_ENVS * 64)
+    with pytest.raises(ValueError, match="learns from sequences that may go through the end"):
+        _workflow("r2d2", replay_capacity=NUM_ENVS * 64, replay=RANDOM)
 
 
 def test_hindsight_solves_what_nothing_else_does() -> None:
@@ -111,3 +129,73 @@ def test_hindsight_solves_what_nothing_else_does() -> None:
         success[name] = float(workflow.evaluate(workflow.learn(key=0)).success)
     assert success["with"] >= 0.9
     assert success["without"] <= 0.3
+
+
+@pytest.fixture(scope="module")
+def overwriting() -> Any:
+    """DQN with goals, whose buffer has three slots for each environment; episodes have one to three steps."""
+
+    def make(**changes: Any) -> Workflow:
+        replay = {**HINDSIGHT["replay"], **RANDOM}
+        size = {"n_step": 2, "replay_capacity": 3 * 3 * NUM_ENVS}
+        return _workflow("dqn", **{"env": {"name": "bit_flip", "num_bits": 3}, "replay": replay, **size, **changes})
+
+    return make
+
+
+def test_random_episodes_make_room(overwriting: Any) -> None:
+    """Each slot has one whole episode, but for those that run, which have lost nothing."""
+    workflow = overwriting()
+    state = workflow.init(0)
+    before = arrays(state.agent_state.params)
+    _, state = workflow.iterate(state, 41)
+    replay = jax.tree.map(np.asarray, state.replay_state.replace(keys=None))
+    size, open_slots = replay.size[0], np.arange(NUM_ENVS) * 3 + replay.cursor[0]
+    data = replay.data
+    for slot, length in enumerate(size.tolist()):
+        assert 1 <= length <= 3
+        running = replay.running[0, slot // 3] if slot in open_slots else 0
+        assert running in (0, length)
+        assert data.dones[:length, slot].tolist() == [False] * (length - 1) + [running == 0]
+        inner = length - 1
+        np.testing.assert_array_equal(data.obs.observation[1:length, slot], data.next_obs.observation[:inner, slot])
+        assert len(np.unique(data.obs.desired_goal[:length, slot], axis=0)) == 1
+    assert len(set(size.tolist())) > 1
+    assert len(set(replay.cursor[0].tolist())) > 1  # environments draw their slots by keys of their own
+    after = arrays(state.agent_state.params)
+    assert any((after[name] != before[name]).any() for name in before)
+    other = workflow.iterate(workflow.init(1), 41)[1].replay_state.cursor
+    assert (np.asarray(other) != replay.cursor).any()
+
+
+def test_overwritten_at_random_it_is_resumed_to_the_last_bit(overwriting: Any, tmp_path: Path) -> None:
+    run = {"total_timesteps": 40 * NUM_ENVS, "log_interval": 0, "checkpoint_interval": 10 * NUM_ENVS}
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "stopped").mkdir()
+    whole = run_in(tmp_path / "whole", overwriting(**run))
+    run_in(tmp_path / "stopped", overwriting(**run), should_stop=stop_after(1))
+    stopped_at, state = resume_in(tmp_path / "stopped", overwriting(**run))
+    assert 0 < stopped_at < 40
+    assert_identical(state, whole)
+
+
+def test_overwritten_at_random_no_key_is_used_twice(overwriting: Any) -> None:
+    workflow, record = overwriting(env={"name": "bit_flip", "num_bits": 30}, replay_capacity=1000), KeyRecord()
+    state = record.run(workflow.setup, jax.random.key(0))
+    for _ in range(2):
+        _, state = record.run(workflow.pure_step, state)
+    assert len(record.folded) >= 2 * NUM_ENVS
+    assert not record.misused()
+
+
+def test_overwritten_at_random_devices_do_not_show(overwriting: Any) -> None:
+    """What is stored is the same to the last bit, in the same slots; what is learned but for rounding."""
+    learned, stored = [], []
+    for devices in (1, 2):
+        workflow = overwriting(devices=devices)
+        assert workflow.execution.num_devices == devices
+        learned.append(workflow.iterate(workflow.init(1), 5)[1].agent_state.params)
+        at_random = overwriting(devices=devices, learning_starts=1e6)
+        stored.append(at_random.iterate(at_random.init(1), 41)[1].replay_state)
+    assert_close(learned[1], learned[0], 1e-4)
+    assert_identical(stored[1], stored[0])

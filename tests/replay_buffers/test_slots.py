@@ -1,0 +1,230 @@
+"""Episodes in slots, against loops over what was added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evorl.replay_buffers.n_step import take_n_step
+from evorl.replay_buffers.ring import ReplayState
+from evorl.replay_buffers.slots import SlotReplayBuffer
+from evorl.replay_buffers.uniform import UniformReplayBuffer
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.conformance.replay_buffer import DRAWS, LONGER_THAN_THE_RING, NUM_ENVS, ROWS, ReplayBufferContract
+from tests.support.small_workflows import assert_identical
+
+STEPS = 5  # room of a slot
+ONCE_IN_A_THOUSAND = {1: 10.8, 2: 13.8, 8: 26.1}  # chi-squared, by degrees of freedom
+
+
+class TestContract(ReplayBufferContract):
+    """But for what is kept when it is full: its slots have four steps, as the episodes have."""
+
+    @staticmethod
+    def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
+        return SlotReplayBuffer(capacity=capacity, num_envs=num_envs, episode_steps=4)
+
+    @staticmethod
+    def init_state(buffer: Any, sample_spec: Any) -> ReplayState:
+        return buffer.init(sample_spec, jax.random.key(7))
+
+    def check_same(self, actual: ReplayState, expected: ReplayState) -> None:
+        assert_identical(_only_stored(actual), _only_stored(expected))
+
+    def test_the_latest_are_kept(self) -> None:
+        """Those that run, and the last before them; of the others all are from some time."""
+        for num_rows in (3, 9, LONGER_THAN_THE_RING):
+            state = self.stored(num_rows)
+            assert int(self.buffer.num_choices(state)) == int(self.buffer.num_transitions(state))
+            assert int(self.buffer.num_transitions(state)) <= min(num_rows, ROWS) * NUM_ENVS
+        steps = (np.asarray(state.data.obs) // 100).T.reshape(NUM_ENVS, -1)  # of each environment
+        sizes = np.asarray(state.size).reshape(NUM_ENVS, -1)
+        assert all(sorted(of_env) == [2, 4, 4] for of_env in sizes.tolist())
+        assert all({24, 25, 26, 27, 28, 29} <= set(of_env) for of_env in steps)
+
+    def test_what_is_drawn_is_stored_and_belongs_together(self) -> None:
+        for num_rows in (9, LONGER_THAN_THE_RING):
+            sample = jax.jit(self.buffer.sample, static_argnums=2)(self.stored(num_rows), jax.random.key(0), DRAWS)
+            np.testing.assert_array_equal(sample.rewards, -sample.obs)
+            np.testing.assert_array_equal(sample.dones, sample.obs // 100 % 4 == 3)
+            assert sample.obs.max() < 100 * num_rows
+            assert set((sample.obs % 100).tolist()) == set(range(NUM_ENVS))
+
+
+def _only_stored(state: Any) -> Any:
+    """With zeros for what slots had from episodes that were overwritten by shorter ones."""
+    steps = jnp.arange(state.data.obs.shape[0])[:, None]
+    return state.replace(data=jax.tree.map(lambda x: jnp.where(steps < state.size, x, 0), state.data))
+
+
+def _history(length: int, num_envs: int, ends: Any) -> SampleBatch:
+    """Step t of environment b has the number ``1000 b + t``; an episode ends where ``ends(t, b)`` says so."""
+    t, b = np.meshgrid(np.arange(length), np.arange(num_envs), indexing="ij")
+    number = jnp.array(1000 * b + t, jnp.float32)
+    dones = jnp.array(np.broadcast_to(ends(t, b), t.shape))
+    return SampleBatch(
+        obs=number,
+        actions=number,
+        rewards=jnp.sin(number),
+        next_obs=number + 0.5,
+        dones=dones,
+        extras=PyTreeDict(termination=dones & (t % 2 == 0)),
+    )
+
+
+def _empty(buffer: SlotReplayBuffer, history: SampleBatch, seed: int = 0) -> Any:
+    return buffer.init(
+        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), history), jax.random.key(seed)
+    )
+
+
+def _filled(buffer: SlotReplayBuffer, history: SampleBatch, rows_at_once: int, seed: int = 0) -> Any:
+    state, add = _empty(buffer, history, seed), jax.jit(buffer.add)
+    for start in range(0, len(history), rows_at_once):
+        state = add(state, history[start : start + rows_at_once])
+    return state
+
+
+def _contents(state: Any) -> list[list[int]]:
+    """The numbers that each slot has."""
+    return [
+        np.asarray(state.data.obs)[:size, i].astype(int).tolist() for i, size in enumerate(np.asarray(state.size)[0])
+    ]
+
+
+@pytest.fixture(scope="module")
+def add_one() -> Any:
+    """The program that adds one step of two environments with four slots each."""
+    return jax.jit(SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS).add)
+
+
+@pytest.mark.parametrize(("seed", "share"), [(0, 0.3), (1, 0.05), (2, 0.8), (3, 1.0), (4, 0.0)])
+def test_slots_are_those_of_a_loop(add_one: Any, seed: int, share: float) -> None:
+    """Step by step: where an episode starts, another slot opens, an empty one if there is one; all else stays."""
+    buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
+    rng = np.random.default_rng(seed)
+    history = _history(60, 2, lambda t, _: rng.random(t.shape) < share)
+    mask = rng.random(len(history)) < 0.8
+    state = _empty(buffer, history, seed)
+    expected: list[list[int]] = [[] for _ in range(8)]
+    starts, opened = [True, True], [-1, -1]
+    for t in range(len(history)):
+        state = add_one(state, history[t : t + 1], jnp.array(mask[t : t + 1]))
+        for env in range(2):
+            if not mask[t]:
+                continue
+            slot = 4 * env + int(state.cursor[0, env])
+            if starts[env]:
+                empty = [i for i in range(4 * env, 4 * env + 4) if not expected[i]]
+                assert slot == empty[0] if empty else slot != opened[env]
+                expected[slot] = []
+            else:
+                assert slot == opened[env]  # what runs stays
+            opened[env] = slot
+            expected[slot].append(1000 * env + t)
+            starts[env] = bool(history.dones[t, env]) or len(expected[slot]) == STEPS
+        assert _contents(state) == expected
+    assert int(buffer.num_transitions(state)) == sum(map(len, expected))
+    # The same in few large pieces, in which slots are opened again and again.
+    at_once = _empty(buffer, history, seed)
+    for start in (0, 20, 40):
+        at_once = add_one(at_once, history[start : start + 20], jnp.array(mask[start : start + 20]))
+    assert_identical(_only_stored(at_once), _only_stored(state))
+
+
+def test_episodes_of_three_and_of_five_steps() -> None:
+    buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
+    history = _history(60, 2, lambda t, b: np.where(b == 0, t % 3 == 2, t % 5 == 4))
+    state = _filled(buffer, history, 15)
+    assert state.size.tolist() == [[3, 3, 3, 3, 5, 5, 5, 5]]
+    for env, length in enumerate((3, 5)):
+        for steps in _contents(state)[4 * env : 4 * env + 4]:
+            first = steps[0] - 1000 * env
+            assert first % length == 0
+            assert steps == [1000 * env + first + i for i in range(length)]
+    half = buffer.add(state, history[:2])  # both run: two steps of each
+    assert half.running.tolist() == [[2, 2]]
+    span = half.span(jnp.array([1]), half.cursor[0, :1], 2)
+    assert [int(x[0]) for x in (span.step, span.start, span.end, span.length)] == [1, 0, 1, 2]
+
+
+def test_nothing_is_lost_while_a_slot_is_empty() -> None:
+    buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
+    history = _history(12, 2, lambda t, _: t % 3 == 2)
+    state = _filled(buffer, history, 4)
+    stored = sorted(step for steps in _contents(state) for step in steps)
+    assert stored == sorted(np.asarray(history.obs).astype(int).ravel().tolist())
+    again = buffer.add(state, history[:1])  # now every slot is taken
+    assert int(buffer.num_transitions(again)) == len(stored) - 2 * 3 + 2 * 1
+
+
+def test_an_episode_longer_than_a_slot_goes_on_in_another() -> None:
+    buffer = SlotReplayBuffer(capacity=4 * STEPS, episode_steps=STEPS)
+    state = _filled(buffer, _history(13, 1, lambda t, _: t == 12), 13)
+    assert _contents(state) == [[*range(5)], [*range(5, 10)], [10, 11, 12], []]
+
+
+def test_what_is_overwritten_is_equally_likely() -> None:
+    """Of 4,000 environments with four slots each: any but the last, at two ends of episodes that are independent."""
+    num_envs = 4000
+    buffer = SlotReplayBuffer(capacity=4 * num_envs, num_envs=num_envs, episode_steps=1)
+    state = _filled(buffer, _history(4, num_envs, lambda *_: True), 4)
+    shifts = []
+    for _ in range(2):
+        before = state
+        state = buffer.add(before, _history(1, num_envs, lambda *_: True))
+        shifts.append(np.asarray((state.cursor - before.cursor) % 4)[0])
+    for counts, cells in ((np.bincount(shifts[0] - 1), 3), (np.bincount(3 * shifts[0] + shifts[1] - 4), 9)):
+        assert len(counts) == cells
+        expected = num_envs / cells
+        assert ((counts - expected) ** 2 / expected).sum() < ONCE_IN_A_THOUSAND[cells - 1]
+
+
+def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
+    """Of one step and of nine: a tenth and nine tenths, and each step as often as another."""
+    buffer, draws = SlotReplayBuffer(capacity=27, episode_steps=9), 100_000
+    state = _filled(buffer, _history(10, 1, lambda t, _: (t == 0) | (t == 9)), 10)
+    assert state.size.tolist() == [[1, 9, 0]]
+    rows, slots = (np.asarray(x) for x in buffer.draw_indices(state, jax.random.key(3), draws))
+    counts, expected = np.bincount(slots), draws * np.array([0.1, 0.9])
+    assert ((counts - expected) ** 2 / expected).sum() < ONCE_IN_A_THOUSAND[1]
+    steps = np.bincount(rows[slots == 1])
+    assert len(steps) == 9
+    assert ((steps - steps.mean()) ** 2 / steps.mean()).sum() < ONCE_IN_A_THOUSAND[8]
+
+
+@pytest.mark.parametrize("num_steps", [1, 3, 2 * STEPS])
+def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> None:
+    """They end with the episode, or with what of it is stored, whatever the slot had before."""
+    buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
+    rng = np.random.default_rng(5)
+    history = _history(60, 2, lambda t, _: rng.random(t.shape) < 0.3)
+    state = _filled(buffer, history, 15)
+    places = [(row, slot) for slot, size in enumerate(np.asarray(state.size)[0]) for row in range(size)]
+    rows, slots = jnp.array(places, jnp.int32).T
+    batch = jax.jit(take_n_step, static_argnums=(3, 4))(state, rows, slots, 2, num_steps, 0.9)
+    contents = _contents(state)
+    for i, (row, slot) in enumerate(places):
+        steps = contents[slot][row : row + num_steps]
+        env, times = steps[0] // 1000, [step % 1000 for step in steps]
+        assert batch.obs[i] == steps[0]
+        assert batch.next_obs[i] == steps[-1] + 0.5
+        assert batch.extras.num_rewards[i] == len(steps)
+        reward = sum(0.9**k * float(history.rewards[t, env]) for k, t in enumerate(times))
+        np.testing.assert_allclose(batch.rewards[i], reward, rtol=1e-5, atol=1e-6)
+        ended = bool(history.extras.termination[times[-1], env])
+        np.testing.assert_allclose(batch.extras.discounts[i], 0.0 if ended else 0.9 ** len(steps), rtol=1e-6)
+
+
+def test_what_cannot_be_is_told() -> None:
+    with pytest.raises(ValueError, match=r"T=10 steps.* of 39 has room for 3 of them, and each of 2 .* of 40 or more"):
+        SlotReplayBuffer(capacity=39, num_envs=2, episode_steps=10)
+    with pytest.raises(ValueError, match="at least one step, got episode_steps=0"):
+        SlotReplayBuffer(capacity=39, episode_steps=0)
+    with pytest.raises(ValueError, match="give init a key"):
+        SlotReplayBuffer(capacity=40, episode_steps=10).init(jnp.zeros(()))
