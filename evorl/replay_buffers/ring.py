@@ -115,9 +115,8 @@ def replace_entries(state: Ring, rows: jax.Array, envs: jax.Array, entries: Any)
 def take(data: Tree, rows: jax.Array, envs: jax.Array, num_envs: int) -> Tree:
     """The transitions at ``(rows, envs)``, leaves ``[*rows.shape, ...]``.
 
-    On a mesh ``envs`` are global indices, equal on every device: each contributes those it holds, zeros otherwise, and
-    the sum of the contributions is the same on all. The result does not depend on the number of devices.
-    Where environments have several columns, ``envs`` are these, and ``num_envs`` is the number of environments.
+    On a mesh ``envs``, or columns where environments have several, are global indices, equal on every device: each
+    contributes those it holds, zeros otherwise, and the sum is the same on all, however many devices there are.
     """
     if num_shards() == 1 or num_envs == 1:
         return jax.tree.map(lambda storage: storage[rows, envs], data)
@@ -147,11 +146,10 @@ def check_batch(data: Any, batch: Any) -> None:
             "the batch has other fields than the replay buffer was built for: "
             f"expected {jax.tree.structure(data)}, got {jax.tree.structure(batch)}."
         )
-    storage_leaves = jax.tree_util.tree_leaves_with_path(data)
     lengths = {leaf.shape[0] for leaf in jax.tree.leaves(batch)}
     if len(lengths) != 1:
         raise ValueError(f"the fields of the batch differ in their number of rows: {sorted(lengths)}.")
-    for (path, storage), leaf in zip(storage_leaves, jax.tree.leaves(batch), strict=True):
+    for (path, storage), leaf in zip(jax.tree_util.tree_leaves_with_path(data), jax.tree.leaves(batch), strict=True):
         name = jax.tree_util.keystr(path)
         if leaf.shape[1:] != storage.shape[1:] or leaf.dtype != storage.dtype:
             raise ValueError(

@@ -157,21 +157,16 @@ class ReplayBufferContract:
     @pytest.mark.parametrize("num_devices", [2, 4])
     def test_devices_do_not_show(self, num_devices: int) -> None:
         """What is added and drawn on a mesh of environments is the same on every device."""
-        mesh = jax.make_mesh(
-            (num_devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
-        )
-        state, key, more = self.stored(18), jax.random.key(5), history(3, 18)
+        state = self.stored(18)
         by_env, of_all = PartitionSpec(None, DATA_AXIS), PartitionSpec()
         spec = jax.tree.map(lambda x: by_env if x.ndim > 1 else of_all, state)
+        _check_on_mesh(self.buffer, state, history(3, 18), num_devices, (spec, by_env))
 
-        def add_and_draw(state: ReplayState, batch: SampleBatch, key: jax.Array) -> Any:
-            state = self.buffer.add(state, batch)
-            return self.buffer.sample(state, key, DRAWS), self.buffer.num_choices(state)
-
-        sharded = jax.shard_map(
-            add_and_draw, mesh=mesh, in_specs=(spec, by_env, of_all), out_specs=of_all, check_vma=False
-        )
-        assert_identical(jax.jit(sharded)(state, more, key), jax.jit(add_and_draw)(state, more, key))
+    def test_a_single_environment_is_whole_on_every_device(self) -> None:
+        """As populations store their episodes, one after another."""
+        buffer, rows = self.make(ROWS, 1), history(ROWS)[:, :1]
+        state = self.init_state(buffer, jax.tree.map(lambda x: x[0, 0], rows))
+        _check_on_mesh(buffer, state, rows, 2, (PartitionSpec(), PartitionSpec()))
 
     @compiled_to_run_long()
     def test_adding_inside_a_loop_copies_nothing(self) -> None:
@@ -194,3 +189,20 @@ class ReplayBufferContract:
         instructions = {instruction for kind, instruction in found if kind not in self.copied}
         assert {"scatter", "dynamic-update-slice", "fusion"} & instructions
         assert not {"copy", "select", "conditional", "concatenate"} & instructions, str(found)
+
+
+def _check_on_mesh(
+    buffer: UniformReplayBuffer, state: ReplayState, batch: SampleBatch, num_devices: int, specs: tuple
+) -> None:
+    """What is drawn after ``batch`` was added is the same as on one device."""
+    mesh = jax.make_mesh(
+        (num_devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
+    )
+
+    def add_and_draw(state: ReplayState, batch: SampleBatch, key: jax.Array) -> Any:
+        state = buffer.add(state, batch)
+        return buffer.sample(state, key, DRAWS), buffer.num_choices(state)
+
+    of_all, key = PartitionSpec(), jax.random.key(5)
+    sharded = jax.shard_map(add_and_draw, mesh=mesh, in_specs=(*specs, of_all), out_specs=of_all, check_vma=False)
+    assert_identical(jax.jit(sharded)(state, batch, key), jax.jit(add_and_draw)(state, batch, key))
