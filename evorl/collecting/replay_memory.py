@@ -16,6 +16,7 @@ from evorl.replay_buffers.episode import EpisodeReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.ring import ReplayState, replace_entries, take
 from evorl.replay_buffers.sequence import SequenceReplayBuffer
+from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key, PyTreeDict
 
@@ -52,8 +53,9 @@ class ReplayMemory:
         importance_exponent: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if isinstance(buffer, EpisodeReplayBuffer):
-            raise TypeError("a replay memory stores steps by any names; EpisodeReplayBuffer takes a SampleBatch.")
+        if isinstance(buffer, EpisodeReplayBuffer | SlotReplayBuffer):
+            taken = type(buffer).__name__
+            raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
         self.buffer = buffer
         self.state: ReplayState | None = None
         self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}

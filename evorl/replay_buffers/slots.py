@@ -75,9 +75,9 @@ class SlotReplayBuffer(UniformReplayBuffer):
             least = 2 * self.num_envs * self.episode_steps
             raise ValueError(
                 f"a slot has room for T={self.episode_steps:,} steps, the time limit of episodes; a replay capacity of "
-                f"{self.capacity:,} has room for {self.capacity // self.episode_steps:,} of them, and each of "
-                f"{self.num_envs:,} environments needs 2: for the episode that runs, and for one that is kept. Choose "
-                f"a capacity of {least:,} or more, or a shorter time limit."
+                f"{self.capacity:,} has room for {self.capacity // self.episode_steps:,} of them, and with num_envs="
+                f"{self.num_envs} each environment needs 2: for the episode that runs, and for one that is kept. "
+                f"Choose a capacity of {least} or more, or a shorter time limit."
             )
 
     @property
@@ -129,9 +129,8 @@ class SlotReplayBuffer(UniformReplayBuffer):
         own_columns = jnp.arange(num_envs, dtype=jnp.int32) * self.slots_per_env + columns  # [L, B]
         # Of a slot that is opened twice only what it gets the last time is written: each place once.
         opened_at, never = time - rows, -self.episode_steps
-        last = (
-            jnp.full(state.size.shape[1], never).at[jnp.where(opens, own_columns, DROPPED)].max(opened_at, mode="drop")
-        )
+        opened = jnp.where(opens, own_columns, DROPPED)
+        last = jnp.full(state.size.shape[1], never, jnp.int32).at[opened].max(opened_at, mode="drop")
         stays = is_written & (opened_at >= last[own_columns])
         kept_rows = jnp.where(stays, rows, DROPPED)
         size = jnp.where(last == never, state.size[0], 0).at[jnp.where(stays, own_columns, DROPPED)].add(1, mode="drop")

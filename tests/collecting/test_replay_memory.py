@@ -12,6 +12,7 @@ from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
 from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.replay_buffers.sequence import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 
 BUFFERS = [
@@ -185,6 +186,8 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
             act()
     with pytest.raises(TypeError, match="EpisodeReplayBuffer takes a SampleBatch"):
         ReplayMemory(EpisodeReplayBuffer(capacity=10))
+    with pytest.raises(TypeError, match="SlotReplayBuffer takes a SampleBatch"):
+        ReplayMemory(SlotReplayBuffer(capacity=10, episode_steps=5))
     rows = ReplayMemory(UniformReplayBuffer(capacity=12, num_envs=3))
     with pytest.raises(ValueError, match=re.escape("lead with the axes [T, 3]")):
         rows.store(_rows(0, 2, 4))
