@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _LISTED = 12  # so many names are told beside the nearest one
@@ -68,6 +70,29 @@ def load_named(path: Any, setting: str) -> Callable[..., Any]:
         functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
     return function
+
+
+@contextlib.contextmanager
+def missing_in_words(what: str, module: str, install: str | None = None) -> Iterator[None]:
+    """Within: that a package is not installed is told with what needs it, and the line that installs it.
+
+    Args:
+        what: needs it, a plural.
+        module: by which it is imported.
+        install: what is installed for it, by default a package of that name.
+
+    Raises:
+        ImportError: instead of the error that this module is not found; that of another one stays as it is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module:
+            raise
+        install = install or module
+        package = re.split(r"[\[<>=]", install)[0]
+        quoted = install if install == package else f"'{install}'"
+        raise ImportError(f"{what} need the package {package}: pip install {quoted}") from error
 
 
 def load_all(package: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.envs.env import EnvState, PhysicsEnv, strongly_typed
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import Box, DictSpace, Space
@@ -151,13 +151,8 @@ def make_brax_adapter(env_name: str, backend: str | None = None, arguments: tupl
 @functools.cache
 def _brax_envs() -> Any:
     """The module ``brax.envs``. Its first import prints that an optional renderer is missing: not of interest here."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            import brax.envs
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "brax":
-            raise ImportError("brax environments need the package brax: pip install brax") from error
-        raise
+    with missing_in_words("brax environments", "brax"), contextlib.redirect_stdout(io.StringIO()):
+        import brax.envs
     return brax.envs
 
 

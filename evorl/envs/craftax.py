@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.space import Box, Discrete
@@ -142,12 +142,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
 @functools.cache
 def _craftax_env_module() -> Any:
     """The module of the library that makes environments."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
-            from craftax import craftax_env
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "craftax":
-            raise ImportError("environments of Craftax need the package craftax: pip install craftax") from error
-        raise
+    with missing_in_words("environments of Craftax", "craftax"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        from craftax import craftax_env
     return craftax_env

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -189,12 +189,8 @@ def make_envpool_simulators(
 
 @functools.cache
 def _envpool() -> Any:
-    try:
+    with missing_in_words("environments of EnvPool", "envpool"):
         import envpool
-    except ModuleNotFoundError as error:
-        if error.name == "envpool":
-            raise ImportError("environments of EnvPool need the package envpool: pip install envpool") from error
-        raise
     return envpool
 
 

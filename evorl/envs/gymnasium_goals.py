@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load
+from evorl.config.names import load, missing_in_words
 from evorl.envs.goals.sparse import Within
 from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
 from evorl.envs.space import Box, DictSpace, Space
@@ -53,14 +53,9 @@ def register_robotics() -> None:
     """Make Gymnasium know the environments of Gymnasium-Robotics. Raises ``ImportError`` where it is not installed."""
     import gymnasium
 
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # notices of environments that are not asked for
-            import gymnasium_robotics
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "environments of robots and mazes with goals need the package gymnasium-robotics: pip install "
-            "'gymnasium-robotics>=1.4' (the extra robotics)"
-        ) from error
+    what = ("environments of robots and mazes with goals", "gymnasium_robotics", "gymnasium-robotics>=1.4")
+    with missing_in_words(*what), contextlib.redirect_stderr(io.StringIO()):  # notices of others are not of interest
+        import gymnasium_robotics
     gymnasium.register_envs(gymnasium_robotics)
 
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
@@ -211,14 +211,9 @@ def _make_adapter(env_name: str, arguments: tuple, generator: tuple) -> tuple[Ju
 @functools.cache
 def _jumanji() -> Any:
     """The package."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
-            import jumanji
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "jumanji":
-            raise ImportError("environments of Jumanji need the package jumanji: pip install jumanji") from error
-        raise
+    with missing_in_words("environments of Jumanji", "jumanji"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        import jumanji
     return jumanji
 
 

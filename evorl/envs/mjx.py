@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from evorl.config.names import missing_in_words
 from evorl.config.values import positive
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.mjx_contacts import tangents_along_capsules
@@ -215,11 +216,6 @@ def make_mjx_adapter(env_name: str, arguments: tuple = ("dict", ())) -> MjxAdapt
 @functools.cache
 def _load_mjx() -> Any:
     """The module ``mujoco.mjx``. Its first import prints that an optional engine is missing: not of interest here."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            import mujoco.mjx
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "mujoco":
-            raise ImportError("Tasks on MJX need the package mujoco-mjx: pip install mujoco-mjx") from error
-        raise
+    with missing_in_words("tasks on MJX", "mujoco", "mujoco-mjx"), contextlib.redirect_stdout(io.StringIO()):
+        import mujoco.mjx
     return mujoco.mjx

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.config.names import load, no_such
+from evorl.config.names import load, missing_in_words, no_such
 from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
@@ -192,14 +192,8 @@ def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def _pettingzoo() -> Any:
-    try:
+    with missing_in_words("environments of PettingZoo", "pettingzoo"):
         import pettingzoo
-    except ModuleNotFoundError as error:
-        if error.name == "pettingzoo":
-            raise ImportError(
-                "environments of PettingZoo need the package pettingzoo: pip install pettingzoo"
-            ) from error
-        raise
     return pettingzoo
 
 

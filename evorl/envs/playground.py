@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.envs.brax import BraxAdapter
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.stack import wrap_env
@@ -148,13 +148,7 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 @functools.cache
 def _playground() -> Any:
     """The package. What its first import prints, of optional parts that are missing, is not of interest here."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            import mujoco_playground
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "mujoco_playground":
-            raise ImportError(
-                "environments of MuJoCo Playground need the package playground: pip install playground"
-            ) from error
-        raise
+    what = ("environments of MuJoCo Playground", "mujoco_playground", "playground")
+    with missing_in_words(*what), contextlib.redirect_stdout(io.StringIO()):
+        import mujoco_playground
     return mujoco_playground

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
+from evorl.config.names import missing_in_words, no_such
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState, compiled
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
@@ -161,16 +161,9 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
 @functools.cache
 def _xminigrid() -> Any:
     """The package."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
-            import xminigrid
-    except ModuleNotFoundError as error:
-        if error.name and error.name.split(".")[0] == "xminigrid":
-            raise ImportError(
-                "environments of XLand-MiniGrid need the package xminigrid: pip install xminigrid"
-            ) from error
-        raise
+    with missing_in_words("environments of XLand-MiniGrid", "xminigrid"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what it imports to draw
+        import xminigrid
     return xminigrid
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.names import missing_in_words
 from evorl.runs.replay_file import ReplayFileError
 
 PREFIX = "minari:"
@@ -19,10 +20,8 @@ def open_minari_dataset(name: str) -> Any:
         ImportError: Minari is not installed.
         ReplayFileError: there is no such data set here.
     """
-    try:
+    with missing_in_words("data sets of Minari", "minari", "minari[hdf5]>=0.5"):
         import minari
-    except ModuleNotFoundError as error:
-        raise ImportError("data sets of Minari need the package minari: pip install 'minari[hdf5]>=0.5'") from error
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
