@@ -100,6 +100,11 @@ class Env(ByValue, abc.ABC):
         return None
 
     @property
+    def num_agents(self) -> int:
+        """How many agents act in one copy of it: more than 1 are rows of a batch that only means something together."""
+        return 1
+
+    @property
     def goal_task(self) -> Any:
         """What it is worth to reach a goal, an ``evorl.envs.goals.task.GoalTask``; ``None`` where nothing says so."""
         return None
@@ -163,6 +168,11 @@ class EnvAround(Env):
     def max_episode_steps(self) -> int | None:
         """See ``Env.max_episode_steps``."""
         return self.env.max_episode_steps
+
+    @property
+    def num_agents(self) -> int:
+        """See ``Env.num_agents``."""
+        return self.env.num_agents
 
     @property
     def goal_task(self) -> Any:

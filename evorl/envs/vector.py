@@ -6,12 +6,15 @@ environment carries one start, computed in advance; an episode that ends takes i
 second one, the starts of all are renewed at once. So episodes start from fresh resets, and the batch of resets is
 computed about once per episode, not once per step.
 
-The rows of a step know nothing of one another, nor how many they are: any block of rows may be stepped alone.
+The rows of a step know nothing of one another, nor how many they are: any block of rows may be stepped alone. Where
+several agents act in one copy of an environment, its rows are agent by agent those of a copy, and it is any block of
+copies: they start and end together, from the key of the copy's first row.
 """
 
 from __future__ import annotations
 
 import abc
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -20,7 +23,7 @@ import jax.numpy as jnp
 from evorl.config.names import load
 from evorl.config.values import positive
 from evorl.envs.env import AutoresetMode, Env, EnvAround, EnvState, compiled, freeze_ended
-from evorl.ops.collectives import joined_under_vmap, local_indices
+from evorl.ops.collectives import joined_under_vmap, local_indices, over_agents
 from evorl.ops.random import as_typed_key
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Key, PyTreeDict
@@ -38,7 +41,7 @@ class VectorEnv(EnvAround):
 
     Raises:
         TypeError: ``env`` is a vector env already, or never leaves its first episode where others are to follow.
-        ValueError: ``num_envs`` is not positive, or there are no goals to set.
+        ValueError: ``num_envs`` is not positive, or no multiple of the agents of a copy; or there are no goals to set.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
@@ -57,6 +60,14 @@ class VectorEnv(EnvAround):
             )
         self.env = env
         self.num_envs = positive(num_envs, "num_envs")
+        self._num_agents = env.num_agents
+        if self.num_envs % self._num_agents:
+            raise ValueError(
+                f"{env.unwrapped} has {self._num_agents} agents, which are rows: take a multiple of {self._num_agents} "
+                f"environments, not {num_envs}."
+            )
+        alone = self._num_agents == 1
+        self._over_rows = jax.vmap if alone else functools.partial(over_agents, num_agents=self._num_agents)
         if goal_setter is not None and self.autoreset_mode is AutoresetMode.ENVPOOL:
             raise ValueError("env.goal_setter does not know steps that only reset: take another autoreset_mode.")
         self.goal_setter = goal_setter
@@ -88,7 +99,7 @@ class VectorEnv(EnvAround):
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """One step of every environment; ``action`` leads with axis B. Raises ``ValueError`` for other shapes."""
         self._check_action(env_state, action)
-        stepped = jax.vmap(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
+        stepped = self._over_rows(self.env.step)(env_state.replace(_internal=env_state._internal.inner), action)
         return self._continue(env_state, stepped) if self._goals is None else self._steered(env_state, action, stepped)
 
     def _steered(self, env_state: EnvState, action: Action, stepped: EnvState) -> EnvState:
@@ -108,6 +119,8 @@ class VectorEnv(EnvAround):
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
         """Environments where ``mask`` ``[B]`` holds start anew with keys folded from ``key``; others stay.
+
+        Where several agents act in one copy, one whose mask holds has its copy start anew.
 
         Raises:
             ValueError: ``mask`` is not one bool for each environment.
@@ -133,6 +146,8 @@ class VectorEnv(EnvAround):
                 f"partial_reset takes a mask bool{list(env_id.shape)}, true where an environment starts anew; got "
                 f"{mask.dtype}{list(mask.shape)}."
             )
+        if self._num_agents > 1:
+            mask = jnp.repeat(mask.reshape(-1, self._num_agents).any(axis=1), self._num_agents)
         return jax.vmap(jax.random.fold_in, (None, 0))(as_typed_key(key), env_id), mask
 
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
@@ -143,7 +158,7 @@ class VectorEnv(EnvAround):
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), self._remember(internal, inner))
 
     def _episode_start(self, keys: jax.Array, episode: jax.Array) -> EnvState:
-        return jax.vmap(self.env.reset)(_fold_rows(keys, episode))
+        return self._over_rows(self.env.reset)(_fold_rows(keys, episode))
 
     def _remember(self, internal: PyTreeDict, start: EnvState) -> PyTreeDict:
         """``_internal`` with what the mode needs to know of the first start: by default nothing."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.execution.trainable import SEED_AXIS, Execution
-from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
 from evorl.ops.processes import number_of_first
 
 # The states of a block of environments take this share of a core's second-level cache; the vector environment keeps as
@@ -58,22 +58,27 @@ def plan_execution(
     seeds = None if num_seeds == 1 else num_seeds
     if env.steps_on_host:
         return _beside_simulators(devices, seeds), None
-    bytes_per_env = state_bytes(jax.eval_shape(env.env.reset, jax.random.key(0)))
-    if env_chunk == "auto":
+    # Several agents that act in one copy of an environment are rows that stay together.
+    copy_keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), env.num_agents))
+    bytes_per_copy = state_bytes(jax.eval_shape(over_agents(env.env.reset, env.num_agents), copy_keys))
+    if env.num_agents > 1:
+        env_chunk = _without_blocks(env_chunk, env.num_agents)
+    elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # one program, whatever the machines of the processes are
-        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_env) if on_cpu else None
+        env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
     if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
         raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
-    axis, rows = (DATA_AXIS, env.num_envs) if num_members is None else (MEMBER_AXIS, num_members)
+    copies = env.num_envs // env.num_agents
+    axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
-        enough = max(1, math.ceil(min_bytes / bytes_per_env)) if on_cpu and num_members is None else 1
+        enough = max(1, math.ceil(min_bytes / bytes_per_copy)) if on_cpu and num_members is None else 1
         count = _worthwhile_devices(available, seeds, rows, enough, evenly, processes)
     else:
         count = _checked_devices(devices, available, processes)
     if evenly:
-        _check_shares(count, seeds, rows, axis)
+        _check_shares(count, seeds, rows, axis, env.num_agents)
     if count == 1:
-        in_order = on_cpu and small_updates and rows * (seeds or 1) * bytes_per_env < 2 * min_bytes
+        in_order = on_cpu and small_updates and rows * (seeds or 1) * bytes_per_copy < 2 * min_bytes
         return Execution(num_seeds=seeds, in_order=in_order), env_chunk
     axis = SEED_AXIS if seeds is not None and seeds % count == 0 else axis
     return Execution(num_seeds=seeds, num_devices=count, axis=axis), env_chunk
@@ -110,12 +115,23 @@ def _checked_devices(devices: str | int, available: int, processes: int) -> int:
     return devices
 
 
-def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str) -> None:
+def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num_agents: int) -> None:
     if num_rows % devices and (seeds is None or seeds % devices):
-        what, name = ("environments", "num_envs") if axis == DATA_AXIS else ("members", "num_members")
+        what, name, multiple = "members", "num_members", devices
+        if axis == DATA_AXIS:
+            what = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
+            name, multiple = "num_envs", devices * num_agents
         raise ValueError(
-            f"{num_rows} {what} cannot be shared evenly by {devices} devices: "
-            f"choose {name} (or num_seeds) as a multiple of {devices}, or another number of devices."
+            f"{num_rows} {what} cannot be shared evenly by {devices} devices: choose {name} as a multiple of "
+            f"{multiple} (or num_seeds as one of {devices}), or another number of devices."
+        )
+
+
+def _without_blocks(env_chunk: str | int | None, num_agents: int) -> None:
+    if env_chunk not in ("auto", None):
+        raise ValueError(
+            f"env_chunk={env_chunk!r} was asked for, and blocks of environments might part the {num_agents} agents of "
+            "a copy, which are stepped together: leave it out."
         )
 
 

@@ -6,6 +6,8 @@ whole and shared out, gradients are averaged. The result is that of one device, 
 
 A mesh may share out the members of a population instead, each with all its environments: its axis is ``MEMBER_AXIS``.
 The members on one device are an axis of ``jax.vmap``, ``LOCAL_MEMBER_AXIS``.
+
+So are the agents that act together in one copy of an environment, ``AGENT_AXIS``: each is a row, written as if alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 DATA_AXIS = "data"
 MEMBER_AXIS = "members"
 LOCAL_MEMBER_AXIS = "local_members"
+AGENT_AXIS = "agents"
 Tree = TypeVar("Tree")
 
 
@@ -109,6 +112,53 @@ def minibatch_share(batch: Tree) -> Tree:
 def whole_minibatch(share: Tree, num_rows: int) -> Tree:
     """The rows of all shards for those of ``minibatch_share`` of a minibatch of ``num_rows``, on every device."""
     return share if num_rows % num_shards() else gather_rows(share)
+
+
+def over_agents(method: Callable[..., Any], num_agents: int) -> Callable[..., Any]:
+    """``method`` of one row, for rows ``[C * num_agents, ...]`` that are the agents of C copies, copy by copy.
+
+    Inside it ``of_all_agents`` tells what the agents of the copy have. One agent each is ``jax.vmap``.
+
+    Raises:
+        ValueError: what is returned, of rows that are not whole copies.
+    """
+    if num_agents == 1:
+        return jax.vmap(method)
+    over_copies = jax.vmap(jax.vmap(method, axis_name=AGENT_AXIS))
+
+    def over_rows(*args: Any) -> Any:
+        num_rows = jax.tree.leaves(args)[0].shape[0]
+        if num_rows % num_agents:
+            raise ValueError(
+                f"{num_rows} rows are to be stepped together, and copies have {num_agents} agents, which are rows: "
+                f"take a multiple of {num_agents} on each device and in each block."
+            )
+        copies = jax.tree.map(lambda x: x.reshape(num_rows // num_agents, num_agents, *x.shape[1:]), args)
+        return jax.tree.map(lambda x: x.reshape(num_rows, *x.shape[2:]), over_copies(*copies))
+
+    return over_rows
+
+
+def of_all_agents(tree: Tree, num_agents: int) -> Tree:
+    """What each agent of a copy has, ``[num_agents, ...]``, the same for all: computed once, whatever is made of it.
+
+    Raises:
+        ValueError: one of several agents is by itself, not within ``over_agents``.
+    """
+    if num_agents == 1:
+        return jax.tree.map(lambda x: x[None], tree)
+    if not _on_mesh(AGENT_AXIS):
+        raise ValueError(f"one of {num_agents} agents cannot act alone: step it within a vector environment.")
+
+    def gather(raw: jax.Array) -> jax.Array:
+        return jax.lax.all_gather(raw, AGENT_AXIS)
+
+    return jax.tree.map(lambda x: _on_raw_data(x, gather), tree)
+
+
+def agent_number() -> jax.Array | int:
+    """Which agent of its copy this one is; 0 where it is the only one."""
+    return jax.lax.axis_index(AGENT_AXIS) if _on_mesh(AGENT_AXIS) else 0
 
 
 def _is_key(x: Any) -> bool:

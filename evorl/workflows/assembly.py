@@ -87,7 +87,7 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
-    eval_env = make_env(eval_config, eval_rows(eval_episodes), AutoresetMode.DISABLED)
+    eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)
     execution, env_chunk = plan_execution(
         env,
         devices=config.get("devices", 1),
@@ -97,8 +97,9 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
         evenly=cls.needs_even_shares,
         small_updates=cls.has_small_updates,
     )
-    if execution.num_devices > 1 and eval_env.num_envs % execution.num_devices:
-        eval_env = make_env(eval_config, eval_rows(eval_episodes, execution.num_devices), AutoresetMode.DISABLED)
+    together = env.num_agents * execution.num_devices
+    if execution.num_devices > 1 and eval_env.num_envs % together:
+        eval_env = make_env(eval_config, eval_rows(eval_episodes, together), AutoresetMode.DISABLED)
     keeping = None
     if config.get("evaluation") is not None:
         plays_as_all = cls.evaluation.__module__ == "evorl.workflows.workflow"

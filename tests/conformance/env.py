@@ -15,7 +15,7 @@ import pytest
 
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.wrappers import VectorEnv
-from evorl.ops.collectives import DATA_AXIS
+from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
 
 NUM_ENVS = 4
@@ -185,7 +185,8 @@ class VectorEnvContract(EnvContract):
         keys, episodes = start._internal.key, np.cumsum(records["done"], axis=0)
         t, row = np.nonzero(records["done"])
         assert len(t) >= 4
-        expected = jax.jit(jax.vmap(env.env.reset))(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
+        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
+        expected = reset(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
         assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected.obs, self.tolerance)
 
     def test_disabled_freezes(self, records: dict[str, Any]) -> None:
@@ -252,10 +253,10 @@ class VectorEnvContract(EnvContract):
 
     def test_partial_reset(self, env: VectorEnv, start: EnvState) -> None:
         state, _ = compiled_play(env, start, self.num_steps)
-        key, mask = jax.random.key(11), jnp.arange(NUM_ENVS) % 2 == 1
+        key, mask = jax.random.key(11), np.arange(NUM_ENVS) // env.num_agents % 2 == 1
         after, fresh = env.partial_reset(state, mask, key), env.reset(key)
-        assert_trees_equal(jax.tree.map(lambda x: x[1::2], after), jax.tree.map(lambda x: x[1::2], fresh))
-        assert_trees_equal(jax.tree.map(lambda x: x[::2], after), jax.tree.map(lambda x: x[::2], state))
+        assert_trees_equal(jax.tree.map(lambda x: x[mask], after), jax.tree.map(lambda x: x[mask], fresh))
+        assert_trees_equal(jax.tree.map(lambda x: x[~mask], after), jax.tree.map(lambda x: x[~mask], state))
         assert_trees_equal(env.partial_reset(state, jnp.zeros(NUM_ENVS, bool), key), state)
 
     def test_legacy_keys_are_keys(self, env: VectorEnv) -> None:
@@ -264,7 +265,8 @@ class VectorEnvContract(EnvContract):
     def test_starts_are_distributed_like_resets(self, env: VectorEnv, start: EnvState) -> None:
         records = jax.tree.map(np.asarray, compiled_play(env, start, self.many_steps)[1])
         later = joined(records["obs"], 2)[records["done"]]
-        resets = jax.jit(jax.vmap(env.env.reset))(jax.random.split(jax.random.key(9), 2000)).obs
+        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
+        resets = reset(jax.random.split(jax.random.key(9), 2000)).obs
         resets = joined(resets, 1)
         assert len(later) >= 100
         for feature in range(later.shape[1]):

@@ -14,6 +14,7 @@ import pytest
 
 from evorl.envs import AutoresetMode, Box, Env, EnvState
 from evorl.envs.wrappers import (
+    VECTOR_ENVS,
     EpisodeWrapper,
     FastVmapAutoResetWrapper,
     VectorEnv,
@@ -21,7 +22,9 @@ from evorl.envs.wrappers import (
     VmapWrapper,
 )
 from evorl.types import PyTreeDict
+from tests.conformance.env import VectorEnvContract
 from tests.support.probe_envs import ProbeEnv, make_probe
+from tests.support.tug_of_war import TugOfWar
 
 
 class Walk(Env):
@@ -197,3 +200,41 @@ def test_bad_arguments() -> None:
         VmapWrapper(ProbeEnv("discounting"), 0)
     with pytest.raises(TypeError, match="key"):
         make_probe("discounting").reset(jnp.zeros(3))
+
+
+class TestAgentsOfCopies(VectorEnvContract):
+    """Two agents in each copy, ended by a clock of 5 steps or by themselves: what holds for rows holds for copies."""
+
+    @staticmethod
+    def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
+        """Rows of as many agents."""
+        return VECTOR_ENVS[autoreset_mode](EpisodeWrapper(TugOfWar(), 5), parallel)
+
+    def test_agents_of_a_copy_meet_each_other_and_no_one_else(self, env: VectorEnv, start: EnvState) -> None:
+        np.testing.assert_array_equal(start.obs[:, 1], [0, 1, 0, 1])
+        np.testing.assert_array_equal(start.obs[::2, 0], -start.obs[1::2, 0])
+        assert float(start.obs[0, 0]) != float(start.obs[2, 0])
+        after = env.step(start, jnp.array([1, 0, 0, 1]))
+        np.testing.assert_array_equal(after.reward, [1, -1, -1, 1])
+        rope = after.info.next_obs[:, 0]
+        np.testing.assert_array_equal(rope[::2], -rope[1::2])
+        assert (abs(rope - start.obs[:, 0] - jnp.array([1, -1, -1, 1])) < 0.1 + 1e-6).all()
+
+    def test_agents_of_a_copy_end_and_start_together(self, records: dict) -> None:
+        for name in ("done", "termination", "truncation", "steps"):
+            np.testing.assert_array_equal(records[name][:, ::2], records[name][:, 1::2])
+        np.testing.assert_array_equal(records["obs"][..., ::2, 0], -records["obs"][..., 1::2, 0])
+        np.testing.assert_array_equal(records["reward"][:, ::2], -records["reward"][:, 1::2])
+
+    def test_one_agent_s_mask_starts_its_copy_anew(self, env: VectorEnv, start: EnvState) -> None:
+        state = env.step(start, jnp.zeros(4, jnp.int32))
+        after = env.partial_reset(state, np.array([False, False, False, True]), jax.random.key(4))
+        np.testing.assert_array_equal(after.info.steps, [1, 1, 0, 0])
+
+    def test_rows_are_whole_copies(self, env: VectorEnv, start: EnvState) -> None:
+        with pytest.raises(ValueError, match="has 2 agents, which are rows: take a multiple of 2 environments, not 3"):
+            self.make(3, AutoresetMode.NORMAL)
+        with pytest.raises(ValueError, match=r"3 rows are to be stepped together, and copies have 2 agents"):
+            env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
+        with pytest.raises(ValueError, match="one of 2 agents cannot act alone: step it within a vector environment"):
+            env.env.reset(jax.random.key(0))

@@ -9,11 +9,13 @@ import jax
 import pytest
 
 from evorl.envs import create_env
+from evorl.envs.vector import VmapAutoResetWrapper
 from evorl.execution import plan
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import SEED_AXIS, Execution
 from evorl.execution.trainable import _mesh
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
+from tests.support.tug_of_war import TugOfWar
 
 
 def _env(num_envs: int, name: str = "CartPole-v1") -> Any:
@@ -140,3 +142,17 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         plan_execution(_env(4), **arguments)
+
+
+def test_agents_of_a_copy_stay_together() -> None:
+    env = VmapAutoResetWrapper(TugOfWar(), 12)
+    assert plan_execution(env, devices=3) == (Execution(num_devices=3, axis=DATA_AXIS), None)
+    assert plan_execution(env, min_bytes=0)[0].num_devices == 3, "of 4: 6 copies are not shared by 4 devices evenly"
+    with pytest.raises(
+        ValueError, match="6 copies of 2 agents cannot be shared evenly by 4 devices: choose num_envs as a"
+    ):
+        plan_execution(env, devices=4)
+    with pytest.raises(
+        ValueError, match="env_chunk=4 was asked for, and blocks of environments might part the 2 agents"
+    ):
+        plan_execution(env, env_chunk=4)

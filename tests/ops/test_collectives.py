@@ -110,3 +110,24 @@ def test_minibatches_are_shared_if_that_is_even_and_gradients_averaged(num_rows:
     joined, rows = _on_mesh(gradient, (WHOLE, WHOLE), WHOLE)(weight, batch)
     np.testing.assert_allclose(joined, alone, rtol=1e-6)
     assert rows == share
+
+
+def test_agents_know_what_those_of_their_copy_have() -> None:
+    def method(x: jax.Array, key: jax.Array) -> Any:
+        keys, shared = collectives.of_all_agents(key, 3), collectives.of_all_agents(x, 3)
+        return shared.sum(), collectives.agent_number(), jax.random.key_data(keys[0])
+
+    keys = jax.random.split(jax.random.key(0), 6)
+    total, number, first = jax.jit(collectives.over_agents(method, 3))(jnp.arange(6.0), keys)
+    np.testing.assert_array_equal(total, [3, 3, 3, 12, 12, 12])
+    np.testing.assert_array_equal(number, [0, 1, 2, 0, 1, 2])
+    np.testing.assert_array_equal(first, jax.random.key_data(keys)[jnp.array([0, 0, 0, 3, 3, 3])])
+
+
+def test_what_agents_share_is_computed_once_for_a_copy() -> None:
+    def method(x: jax.Array) -> jax.Array:
+        return jnp.tanh(collectives.of_all_agents(x, 3).sum()) + x
+
+    jaxpr = jax.make_jaxpr(collectives.over_agents(method, 3))(jnp.arange(6.0))
+    tanh = [equation for equation in jaxpr.eqns if equation.primitive.name == "tanh"]
+    assert [equation.outvars[0].aval.shape for equation in tanh] == [(2,)]
