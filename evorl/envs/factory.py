@@ -22,6 +22,7 @@ LIBRARIES = {
     "jumanji": "evorl.envs.jumanji:create_wrapped_jumanji_env",
     "craftax": "evorl.envs.craftax:create_wrapped_craftax_env",
     "xminigrid": "evorl.envs.xminigrid:create_wrapped_xminigrid_env",
+    "jaxmarl": "evorl.envs.jaxmarl:create_wrapped_jaxmarl_env",
 }
 # Library -> the function that makes its simulators on the host, which a bridge makes a vector environment of.
 HOST_LIBRARIES = {

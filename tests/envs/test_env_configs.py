@@ -29,6 +29,7 @@ OF_LIBRARY = {
     "jumanji": {"generator": None},
     "craftax": {},
     "xminigrid": {},
+    "jaxmarl": {},
     "mjx": {"iterations": None, "ls_iterations": None},
 }
 # What only one environment has: the arguments of the function that makes it.
