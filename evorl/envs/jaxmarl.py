@@ -40,16 +40,19 @@ ENV_NAMES = (
     "hanabi",
     "overcooked_v2",
 )
-_ROLES = "its agents differ in what they see or do, and agents here are rows of one batch"
 _GAMES = "it is a series of games that restart by themselves within an episode"
+_PREY = "its agents are predators and a prey, which have equal spaces and contrary tasks"
+_LIMBS = "its agents are parts of one body, most of them with other spaces: take the whole one of brax"
 EXCLUDED = {
-    **dict.fromkeys(("MPE_simple_adversary_v3", "MPE_simple_crypto_v3", "MPE_simple_speaker_listener_v4"), _ROLES),
-    **dict.fromkeys(("MPE_simple_push_v3", "MPE_simple_tag_v3", "MPE_simple_world_comm_v3"), _ROLES),
     **dict.fromkeys(("coin_game", "storm", "storm_2p", "storm_np"), _GAMES),
+    **dict.fromkeys([f"MPE_simple_facmac{size}_v1" for size in ("", "_3a", "_6a", "_9a")], _PREY),
+    **dict.fromkeys(("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3"), _LIMBS),
     "LearnedPolicyEnemySMAX": "it needs the network and the parameters of its enemy: take HeuristicEnemySMAX",
+    "jaxnav": "it has not been tried",
     "overcooked": "what it shows depends on its time limit, which is evorl's here: take overcooked_v2",
     "switch_riddle": "its time limit cannot be told from its other ends",
 }
+_NOT_ITS_OWN = "JaxRobotarium"  # of a package that it does not bring
 _NO_LIMIT = 2**30
 
 
@@ -176,9 +179,9 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[JaxmarlAdapter, int 
     """One agent, and the steps after which the library would end an episode."""
     if env_name in EXCLUDED:
         raise ValueError(f"jaxmarl {env_name} is not available here: {EXCLUDED[env_name]}.")
-    if env_name not in ENV_NAMES:
-        raise ValueError(no_such("environment of JaxMARL", env_name, ENV_NAMES))
     jaxmarl, options = _jaxmarl(), from_hashable(arguments)
+    if env_name not in jaxmarl.registered_envs or env_name.startswith(_NOT_ITS_OWN):
+        raise ValueError(no_such("environment of JaxMARL", env_name, ENV_NAMES))
     with jax.ensure_compile_time_eval():
         usual = jaxmarl.make(env_name)
         classes = [*type(usual).__mro__[:-1], *(type(x) for x in [vars(usual).get("_env")] if x)]  # SMAX has one inside

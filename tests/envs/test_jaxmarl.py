@@ -132,25 +132,27 @@ def test_actions_may_be_real_numbers() -> None:
 
 
 def test_the_list_of_names_is_the_library_s_own() -> None:
-    """Of which some are not told of here: those of packages that it does not bring, and those not tried."""
     import jaxmarl
 
-    assert {*ENV_NAMES, *EXCLUDED} <= set(jaxmarl.registered_envs)
+    of_mpe = ("adversary_v3", "crypto_v3", "push_v3", "speaker_listener_v4", "tag_v3", "world_comm_v3")
+    unlike = {f"MPE_simple_{name}" for name in of_mpe}
+    theirs = {name for name in jaxmarl.registered_envs if not name.startswith("JaxRobotarium")}
+    assert theirs == {*ENV_NAMES, *EXCLUDED} | unlike
     assert not set(ENV_NAMES) & set(EXCLUDED)
-
-
-def test_agents_that_differ_are_named() -> None:
-    import jaxmarl
-
-    with pytest.raises(ValueError, match=r"in SimplePushMPE the observation_space of adversary_0 is .* of agent_0 "):
-        JaxmarlAdapter(jaxmarl.make("MPE_simple_push_v3"))
+    for name in unlike:
+        with pytest.raises(
+            ValueError, match=r"in Simple\w+ the observation_space of \w+_0 is Box.* that of \w+_0 Box"
+        ):
+            create_wrapped_jaxmarl_env(name)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("MPE_simple_spred_v3", {}, "Did you mean 'MPE_simple_spread_v3'"),
-        ("MPE_simple_tag_v3", {}, "is not available here: its agents differ"),
+        ("MPE_simple_push_v3", {}, "observation_space of adversary_0 is .* and that of agent_0 "),
+        ("MPE_simple_facmac_v1", {}, "is not available here: its agents are predators and a prey"),
+        ("JaxRobotarium_rware", {}, "no environment of JaxMARL 'JaxRobotarium_rware'"),
         ("MPE_simple_spread_v3", {"parallel": 4}, "has 3 agents, which are rows: take a multiple of 3 environments"),
         ("MPE_simple_spread_v3", {"parallel": 3, "num_agent": 2}, "Did you mean 'num_agents'"),
         ("MPE_simple_spread_v3", {"parallel": 3, "max_steps": 2}, "Did you mean 'max_episode_steps'"),
