@@ -6,12 +6,15 @@ import io
 import re
 import shlex
 import sys
+import tomllib
 import types
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
 
@@ -139,6 +142,19 @@ def test_the_conda_environment_installs_what_pip_does():
     *_, with_pip = environment["dependencies"]
     assert with_pip == {"pip": ["-c constraints.txt", "-e ."]}
     assert "pip install -c constraints.txt -e ." in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_dependency_is_pinned_to_a_version_that_it_allows():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    extras = project["optional-dependencies"]
+    of_tests = [text for name, texts in extras.items() if name not in ("cuda", "cuda13") for text in texts]
+    for text in [*project["dependencies"], *of_tests]:
+        needed = Requirement(text)
+        if needed.name != "evorl":
+            assert needed.specifier.contains(pins[canonicalize_name(needed.name)]), text
 
 
 def test_this_test_bites(tmp_path):
