@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import Categorical, Normal
@@ -86,7 +86,7 @@ class IQLAgent(CriticEnsembleAgent):
         """The action distributions in observations ``[N, ...]``."""
         outputs = self.policy_outputs(agent_state, policy_params, obs)
         if self.discrete:
-            return Categorical(outputs)
+            return Categorical(allowed_only(outputs, obs))
         loc, log_std = jnp.split(outputs, 2, axis=-1)
         loc = jnp.tanh(loc) if self.bounded else loc
         return Normal(loc, jnp.exp(jnp.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)))

@@ -23,6 +23,7 @@ AGENTS = {
     "discor": "DisCor",
     "dqn": "DQN",
     "impala": "IMPALA",
+    "iql": "IQL",
     "pqn": "PQN",
     "ppo": "PPO",
     "r2d2": "R2D2",
@@ -30,6 +31,7 @@ AGENTS = {
     "sac": "SAC",
     "trpo": "TRPO",
 }
+ONLINE = {"iql": {"offline": False, "replay": {"load": None}}}  # of those that learn from recorded transitions
 NUM_ROWS = 64
 
 
@@ -56,7 +58,7 @@ def test_these_are_all_agents_with_discrete_actions() -> None:
 
 @pytest.mark.parametrize("algorithm", [*AGENTS, "neuroevolution"])
 def test_only_allowed_actions_are_taken(algorithm: str) -> None:
-    workflow, obs = small(algorithm, ENV), _observed()
+    workflow, obs = small(algorithm, ENV, **ONLINE.get(algorithm, {})), _observed()
     agent, env = workflow.agent, create_env(ENV)
 
     @jax.jit
@@ -80,10 +82,10 @@ def test_only_allowed_actions_are_taken(algorithm: str) -> None:
         assert len(np.unique(np.asarray(explored))) == NUM_ACTIONS
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "r2d2", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo", "dqn", "iql", "r2d2", "sac"])
 def test_what_is_learned_stays_finite(algorithm: str) -> None:
-    changes = {"learning_starts": 8.0} if algorithm in ("dqn", "sac") else {}
-    workflow = small(algorithm, ENV, **changes)
+    changes = {"learning_starts": 8.0} if algorithm in ("dqn", "iql", "sac") else {}
+    workflow = small(algorithm, ENV, **ONLINE.get(algorithm, {}), **changes)
     state = workflow.init(0)
     before = arrays(state.agent_state.params)
     for _ in range(3):
