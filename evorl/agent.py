@@ -178,7 +178,9 @@ def read_of_entries(obs: Mapping[str, Any]) -> Observation:
 
     One with goals is joined with the desired one. A single entry beside a mask is read as if there were no mask.
     """
-    entries = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
+    entries = obs
+    if ACTION_MASK in obs:
+        entries = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
     if set(entries) == GOAL_KEYS:
         return joined_with_goal(entries)
     return next(iter(entries.values())) if len(entries) == 1 < len(obs) else entries

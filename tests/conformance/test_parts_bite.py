@@ -70,6 +70,8 @@ class ToyBuffer(UniformReplayBuffer):
 
     def sample(self, state: ReplayState, key: Key, batch_size: int) -> Any:
         batch = super().sample(state, key, batch_size)
+        if self.fault == "summed where each device has all" and self.num_envs == 1:
+            batch = batch.replace(rewards=collectives.sum_shards(batch.rewards))
         return batch.replace(rewards=batch.rewards[::-1]) if self.fault == "mixed up" else batch
 
 
@@ -86,6 +88,7 @@ BUFFER_FAULTS = {
     "any batch": "test_batches_that_do_not_fit_are_refused_in_words",
     "any size": "test_impossible_sizes_are_refused_in_words",
     "devices show": "test_devices_do_not_show",
+    "summed where each device has all": "test_a_single_environment_is_whole_on_every_device",
     "copies": "test_adding_inside_a_loop_copies_nothing",
 }
 
