@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m evorl.launch",
         description="Train by several processes. Under SLURM's srun every task is one: leave all options out.",
-        epilog="All other arguments are those of scripts/train.py.",
+        epilog="All other arguments are those of evorl train.",
         allow_abbrev=False,
     )
     parser.add_argument("-n", type=int, metavar="N", help="processes on this machine")

@@ -20,8 +20,14 @@ from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_t
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
 PYTHON_PAGES = [p for p in PAGES if any(b.language == "python" for b in blocks(p.values[0]))]
-TRAIN = ("python scripts/train.py", "evorl-train", "python -m evorl.launch", "srun python -m evorl.launch")
-EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate")
+TRAIN = (
+    "python scripts/train.py",
+    "evorl-train",
+    "evorl train",
+    "python -m evorl.launch",
+    "srun python -m evorl.launch",
+)
+EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate", "evorl evaluate", "evorl save-replay")
 
 
 def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
@@ -127,6 +133,10 @@ def test_every_setting_is_told():
         assert f"<!-- settings: {file.relative_to(ROOT).as_posix()} -->" in told, f"no page tells of {file.name}"
         for name, value, comment in settings(file):
             assert comment or not value, f"{file.name}: {name} has no comment"
+
+
+def test_every_command_is_told():
+    assert sum("<!-- commands -->" in page.read_text(encoding="utf-8") for page in pages()) == 1
 
 
 def test_reference_has_every_module():

@@ -39,7 +39,7 @@ def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> f
 
     check_folders(config)
     if not config.run:
-        raise ValueError("Which run? Give its folder: python scripts/evaluate.py run=<folder>, or run=latest.")
+        raise ValueError("Which run? Give its folder: evorl evaluate run=<folder>, or run=latest.")
     folder = RunFolder.find(str(config.run), config.runs_folder)
     settings, given = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
     check_run_settings(settings)
@@ -98,7 +98,7 @@ def _write(
     name = f"{progress['timesteps']:012d}{suffix}"
     if workflow.keeping.save_episodes:
         first = sorted(folder.episodes.glob(f"{name}_*.npz"))[0]
-        command = f"python scripts/show_episode.py {as_arguments({'episode': str(first)})}"
+        command = f"evorl show-episode {as_arguments({'episode': str(first)})}"
         print(f"Episodes are in {folder.episodes}. To see one: {command}")
     if workflow.keeping.plot_episodes:
         print(f"Their ways are drawn in {folder.plots / name}.png")

@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 PLACE_VARIABLE = "EVORL_PROCESS"
 HEARTBEAT_SECONDS = 15  # a process that is silent for so long is given up, and with it the program
@@ -59,7 +60,10 @@ def own_place() -> Place | None:
 def train_command() -> str:
     """How a training like this one is started, without its settings."""
     place = own_place()
-    return place.command if place else "python scripts/train.py"
+    if place:
+        return place.command
+    command = Path(sys.argv[0]).name
+    return {"evorl": "evorl train", "evorl-train": command}.get(command, "python scripts/train.py")
 
 
 def join_processes(place: Place) -> None:

@@ -30,7 +30,7 @@ def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -
     from evorl.workflows.recorded_steps import save_recorded_steps
 
     if not config.run:
-        raise ValueError("Which run? Give its folder: python scripts/save_replay.py run=<folder>, or run=latest.")
+        raise ValueError("Which run? Give its folder: evorl save-replay run=<folder>, or run=latest.")
     folder = RunFolder.find(str(config.run), config.runs_folder)
     settings, _ = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
     prepare_for(settings)

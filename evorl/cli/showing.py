@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from evorl.cli.command_options import Option, read_options
 
-_DEFAULTS: dict[str, Any] = {
-    "episode": None,
-    "run": None,
-    "runs_folder": "runs",
-    "to": None,
-    "frames": 50,
-    "size": 320,
-    "trust": False,
+OPTIONS = {
+    "episode": Option(None, "the file of an episode", text=True),
+    "run": Option(None, "a run folder, or latest: its last episode", text=True),
+    "runs_folder": Option("runs", "where run folders are"),
+    "to": Option(None, "the picture; null for a file beside the episode", text=True),
+    "frames": Option(50, "of the animation, at most"),
+    "size": Option(320, "width and height in pixels"),
+    "trust": Option(False, "whether the episode may name code outside evorl: true only if you trust its maker"),
 }
 
 
@@ -64,21 +64,10 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, Any]:
-    from evorl.config.values import check_names
-
-    given = {}
-    for argument in arguments:
-        name, equals, text = argument.partition("=")
-        if not equals:
-            raise ValueError(f"{argument!r} is no setting: give name=value, as in episode=<file>.")
-        try:
-            given[name] = text if name in ("episode", "run", "runs_folder", "to") else yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{argument!r} cannot be read.") from error
-    check_names(given, _DEFAULTS, "setting of show_episode")
-    if ("episode" in given) == ("run" in given):
+    settings, _ = read_options(arguments, OPTIONS, "evorl show-episode")
+    if (settings["episode"] is None) == (settings["run"] is None):
         raise ValueError("Which episode? Give episode=<file>, or run=<folder> (or latest) for the last one of a run.")
-    return _DEFAULTS | given
+    return settings
 
 
 def _path_of(settings: dict[str, Any]) -> Path:
@@ -91,7 +80,7 @@ def _path_of(settings: dict[str, Any]) -> Path:
     episodes = sorted(folder.episodes.glob("*.json"))
     if not episodes:
         raise RunFolderError(
-            f"{folder.path} has no saved episodes: python scripts/evaluate.py run={folder.path} "
+            f"{folder.path} has no saved episodes: evorl evaluate run={folder.path} "
             "evaluation.save_episodes=1 saves one."
         )
     return episodes[-1].with_suffix(".npz")

@@ -92,9 +92,9 @@ def find_replay_file(named: str) -> Path:
             return candidate
     if path.is_dir():
         raise ReplayFileError(
-            f"{path} has no replay.npz: make it of the run's last checkpoint, python scripts/save_replay.py run={path}."
+            f"{path} has no replay.npz: make it of the run's last checkpoint, evorl save-replay run={path}."
         )
-    raise ReplayFileError(f"there is no file of transitions {path}: name an .npz that scripts/save_replay.py made.")
+    raise ReplayFileError(f"there is no file of transitions {path}: name an .npz that evorl save-replay made.")
 
 
 def read_replay_facts(path: Path) -> dict[str, Any]:

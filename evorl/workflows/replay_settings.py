@@ -26,7 +26,7 @@ class ReplaySettings(PyTreeNode):
     """What the replay buffer starts with, what makes room, and what is drawn beyond single transitions as they were.
 
     Attributes:
-        load: what it starts with: a file that scripts/save_replay.py made, the folder of a run that has one, or
+        load: what it starts with: a file that evorl save-replay made, the folder of a run that has one, or
             minari:<id> for a data set of Minari. Null is for nothing.
         other_env: whether that may be of an environment of another name, as long as all shapes are the same.
         overwrite: what makes room in a full buffer: the oldest transitions, or a random episode of those that do not
@@ -123,7 +123,7 @@ class ReplaySettings(PyTreeNode):
             if self.load is None:
                 raise ValueError(
                     "offline=true learns from recorded transitions alone: name them by replay.load, a file that "
-                    "scripts/save_replay.py made; or set offline=false to learn from the environment."
+                    "evorl save-replay made; or set offline=false to learn from the environment."
                 )
             if workflow.updates_per_iteration != workflow.most_updates:
                 raise ValueError(

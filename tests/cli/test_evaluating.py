@@ -101,7 +101,7 @@ def test_an_evaluation_tells_which_goals_are_reached(run, trained: RunFolder) ->
     table = lines[header + 1 : header + 5]
     assert [line.split()[0] for line in table] == ["goal_0"] * 4
     assert sum(int(line.split()[8]) for line in table) == 40
-    assert "To see one: python scripts/show_episode.py episode=" in out
+    assert "To see one: evorl show-episode episode=" in out
     assert trained.eval_goals.read_bytes() == before[0]
     new = set(names(trained.episodes)) - set(before[1])
     stems = {Path(name).stem.removesuffix("_000").removesuffix("_001") for name in new}

@@ -19,7 +19,13 @@ LOSS = ValueError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
 def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PLACE_VARIABLE, raising=False)
     assert joining.own_place() is None
-    assert joining.train_command() == "python scripts/train.py"
+    for started, shown in {
+        "scripts/train.py": "python scripts/train.py",
+        "/usr/bin/evorl": "evorl train",
+        "/usr/bin/evorl-train": "evorl-train",
+    }.items():
+        monkeypatch.setattr("sys.argv", [started])
+        assert joining.train_command() == shown
     for name, value in PLACE.as_variable().items():
         monkeypatch.setenv(name, value)
     assert joining.own_place() == PLACE

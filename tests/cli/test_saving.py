@@ -70,5 +70,5 @@ def test_what_cannot_be_saved_is_refused_in_words(tmp_path: Path) -> None:
         ValueError, match="RandomAgentWorkflow, which has no replay buffer of its own: off-policy agents"
     ):
         _save(tmp_path, str(folder.path))
-    with pytest.raises(ValueError, match=r"Which run\? Give its folder: python scripts/save_replay\.py run=<folder>"):
+    with pytest.raises(ValueError, match=r"Which run\? Give its folder: evorl save-replay run=<folder>"):
         _save(tmp_path, "")

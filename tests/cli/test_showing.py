@@ -29,7 +29,7 @@ def save(path: Path, env: dict, arrays: dict[str, np.ndarray] = WALK) -> Path:
 
 def test_the_last_episode_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path, {"seed": 1})
-    with pytest.raises(RunFolderError, match=r"has no saved episodes: python scripts/evaluate\.py run="):
+    with pytest.raises(RunFolderError, match=r"has no saved episodes: evorl evaluate run="):
         show_episode_from_arguments([f"run={folder.path}"])
     for steps in (100, 200):
         save(folder.episodes / f"{steps:012d}_000", {"library": "gymnax", "name": "Pendulum-v1"})
@@ -50,8 +50,8 @@ def test_pictures_are_no_vectors(tmp_path: Path) -> None:
     [
         ([], "Which episode? Give episode=<file>, or run=<folder>"),
         (["episode=a", "run=b"], "Which episode?"),
-        (["episode"], "'episode' is no setting: give name=value"),
-        (["episode=a", "frame=3"], "no setting of show_episode 'frame'. Did you mean 'frames'?"),
+        (["episode"], "'episode' is no option: give name=value"),
+        (["episode=a", "frame=3"], "no option of evorl show-episode 'frame'. Did you mean 'frames'?"),
         (["episode=a", "frames=0"], "frames must be a positive whole number, got 0."),
         (["episode=a", "trust=1"], "trust must be true or false"),
     ],

@@ -15,11 +15,13 @@ from omegaconf import OmegaConf
 
 from benchmarks.learning.page import with_learning
 from benchmarks.results import load
+from evorl.cli.commands import COMMANDS, help_of
 from evorl.cli.settings import as_yaml, commented_settings, optimizer_settings, workflow_settings
 from evorl.config.explained import Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMANDS = re.compile(r"(<!-- commands -->\n).*?(<!-- end of commands -->)", re.DOTALL)
 _TABLE = re.compile(r"(<!-- settings: (\S+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 
@@ -74,8 +76,14 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, _Text) else as_yaml(value)
 
 
+def commands_in_words() -> str:
+    """What ``evorl <command> --help`` says of every command, as Markdown."""
+    return "".join(f"### evorl {name}\n\n```text\n{help_of(name)}```\n\n" for name in COMMANDS)
+
+
 def with_tables(text: str) -> str:
-    """A page's text with its tables as the YAML files and the recorded results have it now."""
+    """A page's text with its tables as the YAML files, the commands and the recorded results have it now."""
+    text = _COMMANDS.sub(lambda m: f"{m[1]}\n{commands_in_words()}{m[2]}", text)
     text = _TABLE.sub(lambda m: f"{m[1]}\n{settings_table(ROOT / m[2])}\n{m[3]}", text)
     return with_learning(text, load("learning"))
 

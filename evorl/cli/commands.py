@@ -1,0 +1,135 @@
+"""``evorl``: one command, with all others below it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from evorl.cli.command_options import Option, options_in_words
+
+
+class Command(NamedTuple):
+    """What stands behind ``evorl``.
+
+    Attributes:
+        does: what it does, in a sentence.
+        usage: what stands behind its name.
+        runs: ``module:function``, imported when it is asked for; takes the arguments behind the name, in a list.
+        options: ``module:name`` of the options that it has, ``None`` where they are those of a training.
+    """
+
+    does: str
+    usage: str
+    runs: str
+    options: str | None = None
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(
+        "Train an agent, or go on with a run.",
+        "[agent=ppo] [env=cartpole] [resume=<run>|latest] [setting=value ...]",
+        "evorl.cli.commands:train",
+    ),
+    "evaluate": Command(
+        "Play episodes with the best checkpoint of a run.",
+        "run=<run>|latest [eval_episodes=10] [seed=0]",
+        "evorl.cli.commands:evaluate",
+    ),
+    "save-replay": Command(
+        "Write the replay buffer of a run as a file.", "run=<run>|latest", "evorl.cli.commands:save_replay"
+    ),
+    "show-episode": Command(
+        "Draw an episode that an evaluation saved.",
+        "episode=<file> | run=<run>|latest",
+        "evorl.cli.showing:show_episode_from_arguments",
+        "evorl.cli.showing:OPTIONS",
+    ),
+}
+
+
+def main() -> None:
+    """``evorl <command> ...``; without one, or with ``--help``, what commands there are."""
+    from evorl.cli.composition import config_folder
+    from evorl.cli.errors import errors_in_words, print_any_character
+    from evorl.cli.signals import signals_in_words
+
+    print_any_character()
+    with signals_in_words(), errors_in_words(config_folder()):
+        run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> Any:
+    """Run the command that the first argument names with those behind it, and return what it returns.
+
+    Raises:
+        ValueError: there is no such command.
+    """
+    from evorl.config.names import load, no_such
+
+    name, *rest = arguments or ["--help"]
+    if name in ("--help", "-h", "help"):
+        print(overview(), end="")
+        return None
+    if name in ("--version", "-V"):
+        print(f"evorl {metadata.version('evorl')}")
+        return None
+    if name not in COMMANDS:
+        raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help says what they do.")
+    command = COMMANDS[name]
+    if any(flag in ("--help", "-h") for flag in rest):
+        print(help_of(name), end="")
+        return None
+    return load(command.runs)(rest)
+
+
+def overview() -> str:
+    """Every command with what it does."""
+    width = max(map(len, COMMANDS))
+    lines = "".join(f"  {name:{width}s}  {command.does}\n" for name, command in COMMANDS.items())
+    return f"Usage: evorl <command> ...\n\n{lines}\nevorl <command> --help says more, evorl --version which this is.\n"
+
+
+def help_of(name: str) -> str:
+    """How a command is used, and its options."""
+    command = COMMANDS[name]
+    lines = f"Usage: evorl {name} {command.usage}\n\n{command.does}\n"
+    if command.options is None:
+        return f"{lines}\nThe options are the settings of a training: evorl train --cfg job shows them all.\n"
+    return f"{lines}\n{options_in_words(options_of(command))}"
+
+
+def options_of(command: Command) -> Mapping[str, Option]:
+    """The options of a command of its own; none where they are those of a training."""
+    from evorl.config.names import load
+
+    return load(command.options) if command.options else {}
+
+
+def train(arguments: list[str]) -> None:
+    """``evorl train``: as ``scripts/train.py``."""
+    from evorl.cli import main
+
+    _as_command_line(arguments)
+    main.train()
+
+
+def evaluate(arguments: list[str]) -> None:
+    """``evorl evaluate``: as ``scripts/evaluate.py``."""
+    from evorl.cli import main
+
+    _as_command_line(arguments)
+    main.evaluate()
+
+
+def save_replay(arguments: list[str]) -> None:
+    """``evorl save-replay``: as ``scripts/save_replay.py``."""
+    from evorl.cli import saving
+
+    _as_command_line(arguments)
+    saving.save_replay()
+
+
+def _as_command_line(arguments: list[str]) -> None:
+    sys.argv[1:] = arguments

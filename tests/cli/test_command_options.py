@@ -1,0 +1,47 @@
+"""Options as name=value: what is read, and what is refused in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.cli.command_options import Option, options_in_words, read_options
+
+OPTIONS = {
+    "run": Option(None, "a run folder", text=True),
+    "to": Option("here", "where it goes"),
+    "frames": Option(50, "at most"),
+}
+
+
+def test_text_is_read_as_it_stands_and_the_rest_as_yaml() -> None:
+    given, unnamed = read_options(["run=2026-01-31", "frames=1e1", "to=null"], OPTIONS, "evorl draw")
+    assert given == {"run": "2026-01-31", "to": "null", "frames": "1e1"}  # YAML 1.1 has no such number
+    assert unnamed == []
+    assert read_options(["frames=[1, 2]"], OPTIONS, "evorl draw")[0] == {"run": None, "to": "here", "frames": [1, 2]}
+
+
+def test_what_has_no_name_is_kept_where_there_may_be_some() -> None:
+    given, unnamed = read_options(["runs/a=1", "frames=7", "b"], OPTIONS, "evorl draw", unnamed="run")
+    assert unnamed == ["runs/a=1", "b"]
+    assert given["frames"] == 7
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("b", r"'b' is no option: give name=value\. evorl draw --help tells which there are"),
+        ("frame=1", "option of evorl draw 'frame'. Did you mean 'frames'"),
+        ("frames=[", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(argument: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_options([argument], OPTIONS, "evorl draw")
+    with pytest.raises(ValueError, match="to is given twice: 'a' and 'b'"):
+        read_options(["to=a", "to=b"], OPTIONS, "evorl draw")
+    with pytest.raises(ValueError, match="'--fast' is no option"):
+        read_options(["--fast"], OPTIONS, "evorl draw", unnamed="run")
+
+
+def test_help_shows_defaults_as_they_are_given() -> None:
+    assert options_in_words(OPTIONS) == "  run=null   a run folder\n  to=here    where it goes\n  frames=50  at most\n"
