@@ -11,8 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import compose_config
-from evorl.cli.main import build_workflow, restore, train_from_config
+from evorl.cli.main import build_workflow, train_from_config
 from evorl.execution.learning import NEW_EPISODES
+from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.workflows.assembly import workflow_from_config

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.main import build_workflow, restore
+from evorl.cli.main import build_workflow
+from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.types import State

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.overrides import check_run_settings
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
+from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,6 +33,7 @@ def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> f
     import numpy as np
 
     from evorl.execution import programs
+    from evorl.execution.restoring import restore
     from evorl.ops.processes import on_host
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder

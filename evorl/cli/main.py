@@ -19,7 +19,7 @@ from evorl.cli.overrides import check_run_settings, names_a_run, run_settings, w
 from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words, stop_on_signals
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
+from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -112,6 +112,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
+    from evorl.execution.restoring import restore
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
@@ -124,6 +125,8 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         resumed.refuse_links()
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
+    if config.get("sweep") is not None:
+        return _sweep(config, resumed)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
@@ -165,6 +168,17 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     if not settings.progress and is_first():
         print(end, flush=True)
     return checkpointer.best_score
+
+
+def _sweep(config: DictConfig, resumed: RunFolder | None) -> float | None:
+    from evorl.cli.sweeping import sweep_from_config
+    from evorl.runs.folder import RunFolder
+
+    return sweep_from_config(
+        config,
+        lambda: resumed or RunFolder.create(_folder_of_runs(config, "-sweep"), config),
+        lambda folder: _resume_command(folder, config),
+    )
 
 
 @contextmanager
@@ -209,9 +223,9 @@ def _resume_command(folder: RunFolder, config: DictConfig) -> str:
     return f"{train_command()} {names}"
 
 
-def _folder_of_runs(config: DictConfig) -> Path:
+def _folder_of_runs(config: DictConfig, suffix: str = "") -> Path:
     from hydra.core.hydra_config import HydraConfig
 
     choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
     agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
-    return Path(config.runs_folder) / f"{agent}-{env}"
+    return Path(config.runs_folder) / f"{agent}-{env}{suffix}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evorl.cli.evaluating import EVALUATION_SETTINGS
 from evorl.cli.main import run_command
-from evorl.cli.stored_run import build_workflow, prepare_for, restore, stored_config
+from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,6 +24,7 @@ def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -
     Raises:
         ValueError: no run is named, or it has no replay buffer of its own, or an empty one.
     """
+    from evorl.execution.restoring import restore
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.workflows.off_policy import OffPolicyWorkflow

@@ -1,8 +1,8 @@
-"""A run that is stored: its folder, its config with what a command line changes, its workflow and its state."""
+"""A run that is stored: its folder, its config with what a command line changes, and its workflow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.composition import config_folder
@@ -12,9 +12,7 @@ from evorl.cli.runtime import prepare_runtime
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
-    from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
 STORED_SETTINGS = ("workflow", "env", "seed", "recorders", "checkpoints_kept", "compilation_cache")
@@ -85,41 +83,3 @@ def build_workflow(config: DictConfig) -> Workflow:
     from evorl.workflows.assembly import workflow_from_config
 
     return workflow_from_config(config)
-
-
-def restore(
-    workflow: Workflow, checkpointer: RunCheckpointer, seed: int, which: str, entries: Iterable[str] | None = None
-) -> tuple[State, dict[str, Any]]:
-    """A saved state on this workflow's devices, and what the checkpoint says of the run.
-
-    Args:
-        workflow: as it was when the state was saved, but for numbers and devices.
-        checkpointer: of the run.
-        seed: any: it shapes nothing.
-        which: ``latest``, ``best``, or an iteration.
-        entries: of the state, to read these only; ``workflow.evaluation_entries`` leave the replay buffer alone.
-    """
-    import jax
-
-    from evorl.execution import programs
-
-    template = jax.eval_shape(programs.initial_state, workflow, jax.random.key(seed))
-    if entries is not None:
-        template = _entries_of(template, entries)
-    template = programs.laid_out(workflow, template)
-    state, progress = checkpointer.restore(template, which, partial=entries is not None)
-    return programs.place(workflow, state), progress
-
-
-def _entries_of(state: State, names: Iterable[str]) -> State:
-    """Some entries of a state; with a dot, an entry of an entry."""
-    from evorl.types import State
-
-    chosen = State()
-    for name in names:
-        entry, _, within = name.partition(".")
-        if within:
-            chosen[entry] = State({**chosen.get(entry, {}), within: state[entry][within]})
-        else:
-            chosen[entry] = state[entry]
-    return chosen

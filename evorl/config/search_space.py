@@ -130,7 +130,7 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
     if not isinstance(bounds, Mapping) or not {"low", "high"} <= set(bounds):
         raise ValueError(f"{where} must be a mapping such as {{low: 0.1, high: 0.9, scale: log}}, got {bounds!r}.")
     check_names(bounds, _BOUNDS, f"key of {where}")
-    within = _range_of(workflow, path)
+    within = range_of_number(workflow, path)
     low, high = (checked_value(bounds[bound], float, f"{where}.{bound}", within) for bound in ("low", "high"))
     if low >= high:
         raise ValueError(f"{where}: low={low:g} is not below high={high:g}.")
@@ -142,12 +142,12 @@ def _checked_bounds(bounds: Any, workflow: PyTreeNode, path: str) -> tuple[float
     return low, high, scale == "log"
 
 
-def _range_of(workflow: PyTreeNode, path: str) -> str | None:
+def range_of_number(workflow: PyTreeNode, path: str) -> str | None:
     """The interval that the class of a number declares; the ends of a schedule have that of the setting it is for."""
     above, _, name = path.rpartition(".")
     node = _follow(workflow, above)
     if isinstance(node, Schedule) and name in ("start", "end"):
-        return _range_of(workflow, above)
+        return range_of_number(workflow, above)
     return declared_ranges(type(node)).get(name)
 
 

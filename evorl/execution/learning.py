@@ -294,6 +294,8 @@ class LearningRun:
 
         Looked at are all agents in the state: also those of a population's members, and of learners beside it.
         """
+        if self.workflow.rows_stand_alone:
+            return
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
         agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
         for of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
@@ -303,6 +305,8 @@ class LearningRun:
                     raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
 
     def _refuse_divergence(self, rows: PyTreeDict) -> None:
+        if self.workflow.rows_stand_alone:
+            return
         for name, values in rows.items():
             if name == "episodes" or name in self.workflow.optional_metrics or np.isfinite(values).all():
                 continue

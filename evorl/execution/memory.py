@@ -57,7 +57,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     """
     arrays = _arrays(state, specs, workflow.execution)
     available = available_bytes() if available is None else available
-    needed = sum(array.num_bytes for array in arrays)
+    needed = least_bytes(state, specs, workflow.execution)
     if available is None or needed <= available:
         return
     said = f"This run needs at least {_shown(needed)} of memory, and {_shown(available)} are there: "
@@ -78,6 +78,11 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     )
 
 
+def least_bytes(state: State, specs: State, execution: Execution) -> int:
+    """Memory that a run cannot do without; see ``check_memory`` for the arguments."""
+    return sum(array.num_bytes for array in _arrays(state, specs, execution))
+
+
 def check_program_memory(compiled: Any, num_devices: int, available: int | None = None) -> None:
     """Refuse to run a compiled program that needs more memory than there is.
 
@@ -90,19 +95,24 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
     Raises:
         ValueError: it needs more, in words.
     """
-    needs = compiled.memory_analysis()
     available = available_bytes() if available is None else available
-    if needs is None or available is None:
+    total = program_bytes(compiled, num_devices)
+    if total is None or available is None or total <= available:
         return
+    raise ValueError(
+        f"One iteration of this run needs {_shown(total)} of memory, and {_shown(available)} are there: choose a "
+        "shorter rollout_length, or fewer environments, members or transitions in a batch."
+    )
+
+
+def program_bytes(compiled: Any, num_devices: int) -> int | None:
+    """Memory that a compiled program needs on this machine, its state included; ``None`` where nothing tells."""
+    needs = compiled.memory_analysis()
+    if needs is None:
+        return None
     state = needs.argument_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
     memories = max(1, num_devices // jax.process_count()) if on_cpu() else 1
-    total = memories * (state + needs.temp_size_in_bytes)
-    if total > available:
-        raise ValueError(
-            f"One iteration of this run needs {_shown(total)} of memory, {_shown(memories * state)} of them for the "
-            f"state, and {_shown(available)} are there: choose a shorter rollout_length, or fewer environments, "
-            "members or transitions in a batch."
-        )
+    return memories * (state + needs.temp_size_in_bytes)
 
 
 def available_bytes() -> int | None:

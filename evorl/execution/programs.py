@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
 from evorl.ops.collectives import on_cpu
+from evorl.ops.random import keys_of_seeds
 from evorl.types import Key, PyTreeDict, State
 
 MAX_FOLD = 1024  # iterations in one call of the chunk program, and rows of its metrics
@@ -111,15 +112,14 @@ def initial_state(workflow: Trainable, key: Key) -> State:
         ValueError: the memory of the machine cannot hold it.
     """
     if _inside_trace():
-        return _initial_state(workflow, seed_keys(workflow.execution, key))
-    _state_shapes(workflow, key)
-    return _init_program()(workflow, seed_keys(workflow.execution, key))
+        return _initial_state(workflow, workflow.starts(key))
+    state_shapes(workflow, key)
+    return _init_program()(workflow, workflow.starts(key))
 
 
-def _state_shapes(workflow: Trainable, key: Key) -> State:
+def state_shapes(workflow: Trainable, key: Key) -> State:
     """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once."""
-    keys = jax.eval_shape(functools.partial(seed_keys, workflow.execution), key)
-    state = jax.eval_shape(_init_program(), workflow, keys)
+    state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
     check_memory(workflow, state, state_specs(workflow.execution, workflow.sharded_axes, state))
     return state
 
@@ -129,7 +129,7 @@ def _inside_trace() -> bool:
 
 
 @functools.cache
-def _init_program() -> Callable[[Trainable, Key], State]:
+def _init_program() -> Callable[[Trainable, Any], State]:
     # It runs once, so on a CPU, where that is the longer part, it is compiled without optimization: in a third of the
     # time. (A context of a megabyte is held for every kernel while the newer emitters compile a program.)
     if not on_cpu():
@@ -179,11 +179,15 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
     Raises:
         ValueError: the memory of the machine cannot hold the state.
     """
-    state = laid_out(workflow, _state_shapes(workflow, key))
-    execution = workflow.execution
-    thread = CompileThread(training_program(execution.in_order).lower(workflow, state, 1), execution.num_devices)
+    thread = CompileThread(lowered_training(workflow, key), workflow.execution.num_devices)
     thread.start()
     return thread
+
+
+def lowered_training(workflow: Trainable, key: Key) -> Any:
+    """The training program, lowered; its first call finds it once it is compiled. Raises as ``compile_ahead``."""
+    state = laid_out(workflow, state_shapes(workflow, key))
+    return training_program(workflow.execution.in_order).lower(workflow, state, 1)
 
 
 def laid_out(workflow: Trainable, shapes: State) -> State:
@@ -198,18 +202,18 @@ def laid_out(workflow: Trainable, shapes: State) -> State:
     )
 
 
-def _initial_state(workflow: Trainable, key: Key) -> State:
+def _initial_state(workflow: Trainable, starts: Any) -> State:
     execution = workflow.execution
     if execution.axis is None:
-        return _set_up(workflow, key)
+        return _set_up(workflow, starts)
     # The state's structure is known once it is traced, its specs are wanted before: so its leaves are returned in one
     # list for each way of laying them out, and put together outside.
     layouts = (PartitionSpec(), PartitionSpec(execution.axis), PartitionSpec(None, execution.axis))
     layouts += (PartitionSpec(None, None, execution.axis),)
     layout: dict[str, Any] = {}
 
-    def set_up_share(workflow: Trainable, key: Key) -> tuple[list, ...]:
-        state = _set_up(workflow, key)
+    def set_up_share(workflow: Trainable, starts: Any) -> tuple[list, ...]:
+        state = _set_up(workflow, starts)
         leaves, layout["treedef"] = jax.tree.flatten(state)
         specs = jax.tree.leaves(
             state_specs(execution, workflow.sharded_axes, state), is_leaf=lambda x: isinstance(x, PartitionSpec)
@@ -223,16 +227,16 @@ def _initial_state(workflow: Trainable, key: Key) -> State:
     key_spec = PartitionSpec(SEED_AXIS) if execution.axis == SEED_AXIS else PartitionSpec()
     groups = jax.shard_map(
         set_up_share, mesh=execution.mesh, in_specs=(PartitionSpec(), key_spec), out_specs=layouts, check_vma=False
-    )(workflow, key)
+    )(workflow, starts)
     members = [iter(group) for group in groups]
     return jax.tree.unflatten(layout["treedef"], [next(members[place]) for place in layout["places"]])
 
 
-def _set_up(workflow: Trainable, key: Key) -> State:
-    """The state of every seed whose key is given."""
+def _set_up(workflow: Trainable, starts: Any) -> State:
+    """The state of every seed, from what it starts from."""
     if workflow.execution.num_seeds is None:
-        return workflow.setup(key)
-    state = jax.vmap(workflow.setup)(key)
+        return workflow.setup(starts)
+    state = jax.vmap(workflow.setup)(starts)
     return state.replace(iterations=jax.tree.map(lambda x: x[0], state.iterations))
 
 
@@ -337,7 +341,4 @@ def seed_keys(execution: Execution, key: Key) -> Key:
     """
     if execution.num_seeds is None or key.ndim == 1:
         return key
-    words = jax.random.key_data(key)
-    offsets = jnp.zeros_like(words, shape=(execution.num_seeds, *words.shape))
-    offsets = offsets.at[:, -1].set(jnp.arange(execution.num_seeds, dtype=words.dtype))
-    return jax.random.wrap_key_data(words + offsets, impl=jax.random.key_impl(key))
+    return keys_of_seeds(key, jnp.arange(execution.num_seeds))

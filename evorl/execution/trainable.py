@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 from jax.sharding import AxisType, Mesh
@@ -57,6 +57,7 @@ class Trainable(Protocol):
 
     sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
+    rows_stand_alone: ClassVar[bool]
 
     @property
     def execution(self) -> Execution:
@@ -91,6 +92,10 @@ class Trainable(Protocol):
     @property
     def most_timesteps_per_iteration(self) -> int:
         """What they are at most."""
+        ...
+
+    def starts(self, key: Key) -> Any:
+        """What the set-up of every seed starts from."""
         ...
 
     def setup(self, key: Key) -> State:

@@ -38,6 +38,19 @@ def as_typed_key(key: Any) -> Key:
     raise TypeError(f"expected a random key, got {what}: make one with jax.random.key(seed).")
 
 
+def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
+    """The keys of seeds ``[N]`` that are counted from the one of ``key``, which ``jax.random.key`` made of it."""
+    words = jax.random.key_data(key)
+    offsets = jnp.zeros_like(words, shape=(*seeds.shape, *words.shape))
+    offsets = offsets.at[:, -1].set(seeds.astype(words.dtype))
+    return jax.random.wrap_key_data(words + offsets, impl=jax.random.key_impl(key))
+
+
+def seed_or_key(key: Key | int) -> Key:
+    """The typed key of a seed, or of a key."""
+    return jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
+
+
 def per_row(sample_fn: Callable[..., Any], key: Key, *args: Any) -> Any:
     """``sample_fn(key, *args)`` for a scalar key; mapped over the rows of ``key`` and ``args`` for a batch of keys.
 

@@ -25,14 +25,13 @@ from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.trainable import Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
-from evorl.ops.random import as_typed_key
+from evorl.ops.random import seed_or_key
 from evorl.runs.recording import Chart
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.assembly import read_workflow_config, training_mode
 
-# What only environments outside JAX need is loaded when there are any.
-_HOST_LOOP = "evorl.actors.host_loop:iterate_on_host"
+_HOST_LOOP = "evorl.actors.host_loop:iterate_on_host"  # loaded where environments are outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
 
 
@@ -98,6 +97,7 @@ class Workflow(PyTreeNode):
     evaluation_entries: ClassVar[tuple[str, ...]] = ("agent_state", "eval_key", "iterations")
     # Metrics that are NaN while they have no value; elsewhere NaN means that the training diverged.
     optional_metrics: ClassVar[tuple[str, ...]] = ()
+    rows_stand_alone: ClassVar[bool] = False  # whether a seed that diverges leaves the others to go on
     # Entries of the state with one row per environment, and the axis of those rows.
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
@@ -158,6 +158,10 @@ class Workflow(PyTreeNode):
         """What ``timesteps_per_iteration`` is at most, where it differs."""
         return self.timesteps_per_iteration
 
+    def starts(self, key: Key) -> Any:
+        """What the set-up of every seed starts from: a key of its own ``[S]``, or that of the only one."""
+        return programs.seed_keys(self.execution, key)
+
     @abstractmethod
     def setup(self, key: Key) -> State:
         """The first state of one seed; pure. Everything that a step changes is in it."""
@@ -213,11 +217,11 @@ class Workflow(PyTreeNode):
             ValueError: the memory of the machine cannot hold the state, with the largest setting that it could.
         """
         with self._errors_in_words():
-            return self._finished(programs.initial_state(self, _as_key(key)))
+            return self._finished(programs.initial_state(self, seed_or_key(key)))
 
     def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
         """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
-        return programs.compile_ahead(self, _as_key(key))
+        return programs.compile_ahead(self, seed_or_key(key))
 
     @property
     def collects_as_its_family(self) -> bool:
@@ -328,10 +332,6 @@ class Workflow(PyTreeNode):
             self.actors.close()
         self.env.close()
         self.eval_env.close()
-
-
-def _as_key(key: Key | int) -> Key:
-    return jax.random.key(key) if isinstance(key, int) else as_typed_key(key)
 
 
 def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from evorl.algorithms.erl import ERLWorkflow
-from evorl.cli.main import restore
 from evorl.execution import programs
+from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.types import State
 from evorl.workflows.nested_learner import row_of

@@ -13,6 +13,7 @@ from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3_bc import TD3BCWorkflow
 from evorl.cli import main as cli
 from evorl.cli.saving import save_replay_from_config
+from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts
@@ -56,7 +57,7 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
         tmp_path, "offline", TD3BCWorkflow, replay={"load": str(folder.path)}, total_timesteps=20
     )
     assert int(learned.iterations) == 10  # of two updates each
-    again, progress = cli.restore(
+    again, progress = restore(
         cli.build_workflow(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest"
     )
     assert progress["timesteps"] == 20

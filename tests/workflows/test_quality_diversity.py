@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.cli.main import restore
 from evorl.ec.archives import CentroidArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
+from evorl.execution.restoring import restore
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import DATA_AXIS
 from evorl.recorders import ChartRecorder

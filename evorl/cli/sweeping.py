@@ -1,0 +1,128 @@
+"""``sweep=``: many settings of a training, those of one structure side by side in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.signals import stop_on_signals
+from evorl.cli.stored_run import build_workflow, prepare_for
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from evorl.runs.folder import RunFolder
+    from evorl.sweeps.sweep_run import SweepRun
+
+# What is the whole sweep's: its value cannot be one of those that are compared.
+_OF_THE_SWEEP = "seed num_seeds devices workflow resume run runs_folder trust recorders sweep deterministic".split()
+
+
+def sweep_from_config(
+    config: DictConfig, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
+) -> float | None:
+    """Train all settings of ``config.sweep``, or go on with those that are left.
+
+    Args:
+        config: composed; every setting changes it.
+        find_folder: of the sweep; called once the settings are known to be possible.
+        resume_command: that goes on with it.
+
+    Returns:
+        The mean return of the best setting; ``None`` if the sweep was stopped.
+
+    Raises:
+        ValueError: a setting cannot be, in words.
+    """
+    from evorl.config.nodes import plain
+    from evorl.recorders import LogRecorder, ProgressRecorder
+    from evorl.sweeps.grouping import grouped
+    from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
+    from evorl.sweeps.sweep_settings import SweepSettings
+    from evorl.sweeps.sweep_table import write_sweep
+
+    sweep = SweepSettings.from_config(plain(config)["sweep"])
+    _refuse_what_is_no_setting(sweep.over, config)
+    prepare_for(config)
+    settings = sweep.settings(config.seed)
+    groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
+    folder = find_folder()
+    log, screen = LogRecorder(folder.log), config.recorders.progress
+
+    def tell(text: str) -> None:
+        log.message(text)
+        if screen:
+            print(text, flush=True)
+
+    programs = f"{len(groups)} program{'s' if len(groups) > 1 else ''}"
+    tell(f"{len(settings)} settings of {', '.join(sweep.over)}: {programs}.")
+    run = SweepRun(folder.path, sweep, groups, config.num_seeds, config.seed, config.devices, tell)
+    table = folder.path / "sweep.csv"
+    try:
+        with stop_on_signals(resume_command(folder)) as should_stop:
+            recorders = (lambda: [LogRecorder(folder.log), ProgressRecorder()]) if screen else (list)
+            finished = run.train(recorders, should_stop)
+            returns = run.returns()
+            write_sweep(table, settings, returns, config.num_seeds)
+        if not finished:
+            tell(f"Stopped early. To go on: {resume_command(folder)}")
+            return None
+        best = ranked(returns, range(len(settings)))[0]
+        path = _keep_best(run, config, settings[best], best, folder)
+        shown = ", ".join(f"{name}={value}" for name, value in settings[best].items())
+        tell(f"Best of {len(settings)} settings: {shown}, with a return of {last_score(returns[best]):.1f}.")
+        tell(f"All are in {table}. The best is a run of its own: {path}")
+        return last_score(returns[best])
+    finally:
+        log.close()
+
+
+def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) -> DictConfig:
+    """The config of one setting: that of the sweep with the setting's values, for one seed and one device."""
+    from omegaconf import OmegaConf
+
+    changed: Any = OmegaConf.create(OmegaConf.to_container(config))
+    for path, value in setting.items():
+        OmegaConf.update(changed, path, value, merge=False)
+    for name, value in {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, **others}.items():
+        changed[name] = value
+    changed.pop("sweep", None)
+    return changed
+
+
+def _refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> None:
+    from omegaconf import OmegaConf
+
+    from evorl.cli.errors import dotted_keys
+    from evorl.config.names import no_such
+
+    known = [key for key in dotted_keys(OmegaConf.to_container(config)) if key.partition(".")[0] != "sweep"]
+    for path in over:
+        if path.partition(".")[0] in _OF_THE_SWEEP:
+            instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
+            raise ValueError(f"{path} is that of the whole sweep, it cannot be compared.{instead}")
+        if path in ("agent", "env"):
+            raise ValueError(f"{path} is another training, not another setting: compare them by -m {path}=...")
+        if path not in known:
+            raise ValueError(no_such("config key", path, known))
+    if not config.get("eval_interval"):
+        raise ValueError("A sweep compares evaluations, and eval_interval is 0: give it a number of steps.")
+
+
+def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
+    """The best setting's seeds as a run of their own, to be evaluated, taken on or exported; returns its folder."""
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+    from evorl.sweeps.sweep_run import last_score
+
+    others = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")}
+    path = folder.path / "best"
+    kept = (
+        RunFolder(path)
+        if path.exists()
+        else RunFolder.create(folder.path, of_setting(config, setting, **others), "best")
+    )
+    state, progress = run.final_state(member)
+    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(run.returns()[member]))
+    return kept.path

@@ -1,0 +1,153 @@
+"""A part of a sweep: settings of one group that are trained side by side, in a folder that a kill leaves whole."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.execution import programs
+from evorl.execution.restoring import restore
+from evorl.ops.trees import concatenate_trees
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.recorders.recorder_group import RecorderGroup
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.files import writing_to
+from evorl.runs.recording import Recorder, Row
+from evorl.runs.storage import read_about
+from evorl.types import State
+from evorl.workflows.side_by_side import SideBySideWorkflow
+
+_RETURN = "eval/episode_return_seed_{}"
+
+
+class _LastEvaluation(Recorder):
+    """Environment steps at the last evaluation."""
+
+    timesteps = 0
+
+    def write(self, row: Row) -> None:
+        if "eval/episode_return" in row:
+            self.timesteps = int(row["timesteps"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Settings that are trained side by side.
+
+    Attributes:
+        folder: of its metrics and its checkpoint.
+        members: numbers of the settings, in the order of its rows; each has ``num_seeds`` of them. Rows beyond, which
+            make all parts of a group as long, repeat the last one.
+        workflow: of the rows.
+        num_seeds: of each setting.
+        end: environment steps at which the part ends.
+    """
+
+    folder: Path
+    members: tuple[int, ...]
+    workflow: SideBySideWorkflow
+    num_seeds: int
+    end: float
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it was trained to its end."""
+        return (self.folder / "finished").exists()
+
+    def train(
+        self,
+        seed: int,
+        start: Callable[[], State | None],
+        recorders: Iterable[Recorder],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """Train to the end, or go on with what was saved; nothing if that is over.
+
+        Args:
+            seed: of the sweep.
+            start: gives the state to start from, ``None`` for a fresh one; asked where nothing was saved.
+            recorders: besides the metrics.
+            should_stop: asked between chunks.
+        """
+        if self.is_finished:
+            return
+        metrics, last = CsvRecorder(self.folder / "metrics.csv"), _LastEvaluation()
+        recorder = RecorderGroup([metrics, last, *recorders])
+        checkpointer = RunCheckpointer(self.folder / "checkpoints", 1, [self.folder / "metrics.csv"])
+        ends_early = self.end < self.workflow.total_timesteps
+        if checkpointer.steps:
+            state, progress = restore(self.workflow, checkpointer, seed, "latest")
+            if ends_early and progress["timesteps"] >= self.end:  # it was asked to stop at this very moment
+                self._finish()
+                return
+            recorder.resume_at(progress["iterations"])
+            checkpointer.resume_at(progress["iterations"])
+        else:
+            state, progress = start(), {}
+        try:
+            self.workflow.learn(
+                state,
+                key=seed,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                progress=progress,
+                should_stop=lambda: (ends_early and last.timesteps >= self.end) or should_stop(),
+            )
+        finally:
+            recorder.close()
+        if not should_stop():
+            self._finish()
+
+    def _finish(self) -> None:
+        with writing_to(self.folder):
+            (self.folder / "finished").touch()
+
+    def progress(self) -> dict[str, Any]:
+        """What its last checkpoint says of the training."""
+        checkpointer = RunCheckpointer(self.folder / "checkpoints")
+        return read_about(checkpointer.folder / str(checkpointer.steps[-1]))["progress"]
+
+    def returns(self) -> dict[int, dict[int, list[float]]]:
+        """For each setting the returns of its seeds, by the environment steps of the evaluation."""
+        path = self.folder / "metrics.csv"
+        returns: dict[int, dict[int, list[float]]] = {member: {} for member in self.members}
+        if not path.exists():
+            return returns
+        with open(path, encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if not row.get(_RETURN.format(0)):
+                    continue
+                for place, member in enumerate(self.members):
+                    rows = range(place * self.num_seeds, (place + 1) * self.num_seeds)
+                    returns[member][int(row["timesteps"])] = [_number(row[_RETURN.format(i)]) for i in rows]
+        return returns
+
+    def state_of(self, member: int) -> State:
+        """The rows of a setting in the last checkpoint, on the host."""
+        template = jax.eval_shape(programs.initial_state, self.workflow, jax.random.key(0))
+        state, _ = RunCheckpointer(self.folder / "checkpoints").restore(template)
+        first = self.members.index(member) * self.num_seeds
+        return _chosen_rows(state, slice(first, first + self.num_seeds))
+
+
+def joined_states(states: Sequence[State], num_rows: int) -> State:
+    """The rows of several states as one state; the last one is repeated to ``num_rows``."""
+    rows = [State({name: x for name, x in state.items() if name != "iterations"}) for state in states]
+    joined = State(concatenate_trees(rows))
+    last = len(joined.numbers) - 1
+    return _chosen_rows(joined, np.minimum(np.arange(num_rows), last)) | {"iterations": states[0].iterations}
+
+
+def _chosen_rows(state: State, rows: Any) -> State:
+    return State({name: x if name == "iterations" else jax.tree.map(lambda y: y[rows], x) for name, x in state.items()})
+
+
+def _number(text: str | None) -> float:
+    return float(text) if text else math.nan

@@ -1,0 +1,189 @@
+"""The course of a sweep: parts of settings one after another, selections between them, and what comes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.execution import programs
+from evorl.runs.recording import Recorder
+from evorl.sweeps.capacity import settings_at_once
+from evorl.sweeps.grouping import Group
+from evorl.sweeps.part import Part, joined_states
+from evorl.sweeps.sweep_settings import SweepSettings
+from evorl.sweeps.sweep_table import Returns
+from evorl.types import State
+from evorl.workflows.side_by_side import SideBySideWorkflow
+
+FEW_ROWS = 16  # so many rows take hardly longer than one
+
+
+@dataclasses.dataclass
+class SweepRun:
+    """A sweep in a folder, which goes on where it was whenever it is trained again.
+
+    Attributes:
+        folder: of its parts.
+        settings: how it is run.
+        groups: its settings by structure.
+        num_seeds: of each setting.
+        seed: of the run.
+        devices: that share the rows.
+        message: is told in sentences how it goes.
+    """
+
+    folder: Path
+    settings: SweepSettings
+    groups: Sequence[Group]
+    num_seeds: int
+    seed: int
+    devices: str | int
+    message: Callable[[str], None]
+
+    @property
+    def num_settings(self) -> int:
+        """How many settings are compared."""
+        return sum(len(group.members) for group in self.groups)
+
+    @functools.cached_property
+    def at_once(self) -> tuple[int, ...]:
+        """Settings of each group that are trained side by side."""
+        return tuple(self._at_once(group) for group in self.groups)
+
+    def _at_once(self, group: Group) -> int:
+        num_settings = len(group.members)
+        if self.settings.halving is not None:  # about as many as the last round has, so that few rows are idle in it
+            rounds = len(self._rungs(group)) - 1
+            of_the_last = num_settings // self.settings.halving.factor**rounds
+            num_settings = min(num_settings, max(of_the_last, math.ceil(FEW_ROWS / self.num_seeds)))
+        limit = self.settings.at_once
+        if limit is not None:
+            parts = math.ceil(num_settings / limit)
+            return math.ceil(num_settings / parts)
+        rows_of_first = functools.partial(self._rows, group)
+        return settings_at_once(lambda n: rows_of_first(range(n)), num_settings, self.settings.memory)
+
+    def _rungs(self, group: Group) -> list[float]:
+        total = group.workflow.total_timesteps
+        return [total] if self.settings.halving is None else self.settings.halving.rungs(total)
+
+    def _rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
+        """The workflow of the settings at these places of a group, with all seeds of each."""
+        seeds = np.tile(np.arange(self.num_seeds), len(places))
+        numbers = np.asarray(group.numbers, np.float32).reshape(len(group.members), len(group.paths))
+        of_rows = np.repeat(numbers[np.asarray(places)], self.num_seeds, axis=0)
+        return SideBySideWorkflow.of(group.workflow, group.paths, of_rows, seeds, self.devices)
+
+    def parts(self, rung: int, left: Sequence[int]) -> list[Part]:
+        """The parts of a round, for the settings that are left."""
+        parts = []
+        for number, (group, at_once) in enumerate(zip(self.groups, self.at_once, strict=True)):
+            places = [place for place, member in enumerate(group.members) if member in set(left)]
+            for first in range(0, len(places), at_once):
+                of_part = places[first : first + at_once]
+                filled = of_part + of_part[-1:] * (at_once - len(of_part))
+                folder = self.folder / f"round_{rung}" / f"group_{number}_part_{first // at_once}"
+                members = tuple(group.members[place] for place in of_part)
+                end = self._rungs(group)[min(rung, len(self._rungs(group)) - 1)]
+                parts.append(Part(folder, members, self._rows(group, filled), self.num_seeds, end))
+        return parts
+
+    def train(self, recorders: Callable[[], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:
+        """Train all that is left to be trained; returns whether the sweep is finished.
+
+        Args:
+            recorders: makes those of a part.
+            should_stop: asked between chunks; what is there is saved then.
+        """
+        num_rounds = max(len(self._rungs(group)) for group in self.groups)
+        left, rounds = list(range(self.num_settings)), []
+        for rung in range(num_rounds):
+            parts, before = self.parts(rung, left), rounds[-1] if rounds else []
+            for number, part in enumerate(parts, start=1):
+                if part.is_finished:
+                    continue
+                self.message(f"Part {number} of {len(parts)}{self._of_round(rung, num_rounds)}: {self._told(part)}.")
+                part.train(self.seed, functools.partial(self._start, part, before), recorders(), should_stop)
+                if not part.is_finished:
+                    return False
+            rounds.append(parts)
+            if rung < num_rounds - 1:
+                left = self._going_on(rounds)
+                self.message(f"{len(left)} of {self.num_settings} settings go on.")
+        return True
+
+    def _of_round(self, rung: int, num_rounds: int) -> str:
+        return f" of round {rung + 1} of {num_rounds}" if num_rounds > 1 else ""
+
+    def _told(self, part: Part) -> str:
+        seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
+        return f"{len(part.members)} settings{seeds} side by side"
+
+    def _start(self, part: Part, before: Sequence[Part]) -> State | None:
+        """The state of a part from those of the round before; ``None`` in the first one."""
+        if not before:
+            return None
+        where = {member: earlier for earlier in before for member in earlier.members}
+        states = [where[member].state_of(member) for member in part.members]
+        state = joined_states(states, len(part.workflow.seeds))
+        return programs.place(part.workflow, jax.tree.map(jax.numpy.asarray, state))
+
+    def rounds(self) -> list[list[Part]]:
+        """The parts of every round that has begun."""
+        rounds: list[list[Part]] = []
+        left = list(range(self.num_settings))
+        while any(part.folder.exists() for part in self.parts(len(rounds), left)):
+            rounds.append(self.parts(len(rounds), left))
+            if self.settings.halving is None or not all(part.is_finished for part in rounds[-1]):
+                break
+            left = self._going_on(rounds)
+        return rounds
+
+    def _going_on(self, rounds: Sequence[Sequence[Part]]) -> list[int]:
+        """The settings that go on after these rounds."""
+        assert self.settings.halving is not None, "without it there is one round"
+        left = [member for part in rounds[-1] for member in part.members]
+        return sorted(ranked(merged_returns(rounds), left)[: self.settings.halving.num_left(len(left))])
+
+    def returns(self) -> Returns:
+        """For each setting, by environment steps of its evaluations, the returns of its seeds."""
+        return {member: {} for member in range(self.num_settings)} | merged_returns(self.rounds())
+
+    def final_state(self, member: int) -> tuple[State, dict[str, Any]]:
+        """The state of a setting where it ended, as its own training would save it, and what is saved beside it."""
+        part = [part for parts in self.rounds() for part in parts if member in part.members][-1]
+        state = part.state_of(member)
+        del state["numbers"]
+        if self.num_seeds == 1:
+            state = State({k: x if k == "iterations" else jax.tree.map(lambda y: y[0], x) for k, x in state.items()})
+        return state, part.progress()
+
+
+def merged_returns(rounds: Sequence[Sequence[Part]]) -> dict[int, dict[int, list[float]]]:
+    """The returns of all parts, see ``Part.returns``."""
+    returns: dict[int, dict[int, list[float]]] = {}
+    for parts in rounds:
+        for part in parts:
+            for member, of_member in part.returns().items():
+                returns.setdefault(member, {}).update(of_member)
+    return returns
+
+
+def ranked(returns: Returns, members: Sequence[int]) -> list[int]:
+    """These settings, the one that reached most of those that went farthest first."""
+    return sorted(members, key=lambda member: (-max(returns[member], default=0), -last_score(returns[member])))
+
+
+def last_score(of_setting: Mapping[int, Sequence[float]]) -> float:
+    """The mean return over seeds in the last evaluation; minus infinity where there is none, or one is no number."""
+    if not of_setting:
+        return -math.inf
+    score = float(np.mean(of_setting[max(of_setting)]))
+    return score if math.isfinite(score) else -math.inf

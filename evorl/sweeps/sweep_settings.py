@@ -1,0 +1,152 @@
+"""What a sweep compares: settings by a grid or by draws, and how the worse ones are ended early."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from evorl.config.names import no_such
+from evorl.config.values import check_names, checked_mapping, checked_value, positive
+
+_OPTIONS = ("over", "draws", "halving", "at_once", "memory")
+_BOUNDS = ("low", "high", "scale")
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving:
+    """Successive halving (Jamieson and Talwalkar 2016): again and again the best go on, all others end.
+
+    Attributes:
+        first: environment steps of every setting before the first selection.
+        factor: one in so many goes on, and trains so many times as long as it has until then.
+    """
+
+    first: float
+    factor: int = 3
+
+    def rungs(self, total_timesteps: float) -> list[float]:
+        """Environment steps at which settings are selected, and the end."""
+        rungs, at = [], self.first
+        while at < total_timesteps:
+            rungs.append(at)
+            at *= self.factor
+        return [*rungs, total_timesteps]
+
+    def num_left(self, num_settings: int) -> int:
+        """How many of them go on after a selection."""
+        return max(1, num_settings // self.factor)
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepSettings:
+    """A sweep as a config describes it.
+
+    Attributes:
+        over: what is varied: for each path in the config a list of values, or ``{low, high, scale}`` to draw from.
+        draws: settings that are drawn at random; ``None`` for every combination of the lists.
+        halving: how the worse ones are ended early; ``None`` trains all to the end.
+        at_once: settings that are trained side by side at most; ``None`` for as many as fit the memory.
+        memory: bytes that the sweep may take; ``None`` for most of what the machine has.
+    """
+
+    over: Mapping[str, Any]
+    draws: int | None = None
+    halving: Halving | None = None
+    at_once: int | None = None
+    memory: float | None = None
+
+    @classmethod
+    def from_config(cls, config: Any) -> Self:
+        """Read ``sweep``: paths and their values, or these as ``over`` beside other options.
+
+        Raises:
+            ValueError: it names nothing to compare, or something in it cannot be; in words.
+        """
+        config = checked_mapping(config, "sweep")
+        if not set(config) & set(_OPTIONS):
+            config = {"over": config}
+        check_names(config, _OPTIONS, "key of sweep")
+        over = dict(_entries(checked_mapping(config.get("over"), "sweep.over")))
+        if not over:
+            raise ValueError("sweep names nothing to compare: give, for example, sweep={agent.gae_lambda: [0.9, 0.95]}")
+        over = {path: _checked(path, values) for path, values in over.items()}
+        draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
+        ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
+        if ranges and draws is None:
+            raise ValueError(f"sweep.over.{ranges[0]} is a range to draw from: say how many settings, by sweep.draws.")
+        memory = config.get("memory")
+        return cls(
+            over=over,
+            draws=draws,
+            halving=_checked_halving(config.get("halving")),
+            at_once=None if config.get("at_once") is None else positive(config["at_once"], "sweep.at_once"),
+            memory=None if memory is None else checked_value(memory, float, "sweep.memory", "(0, inf)"),
+        )
+
+    def settings(self, seed: int) -> list[dict[str, Any]]:
+        """Every setting, a value for each path; those that are drawn follow from ``seed``."""
+        if self.draws is None:
+            combinations = itertools.product(*self.over.values())
+            return [dict(zip(self.over, values, strict=True)) for values in combinations]
+        shares = np.asarray(jax.random.uniform(jax.random.key(seed), (self.draws, len(self.over))), np.float64)
+        return [
+            {path: _drawn(values, share) for (path, values), share in zip(self.over.items(), row, strict=True)}
+            for row in shares
+        ]
+
+
+def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted paths with their values, of a mapping that may be nested."""
+    for name, value in config.items():
+        if isinstance(value, Mapping) and not set(value) & set(_BOUNDS):
+            yield from _entries(value, f"{above}{name}.")
+        elif value is not None:
+            yield f"{above}{name}", value
+
+
+def _checked(path: str, values: Any) -> Any:
+    where = f"sweep.over.{path}"
+    if isinstance(values, Mapping):
+        check_names(values, _BOUNDS, f"key of {where}")
+        if not {"low", "high"} <= set(values):
+            raise ValueError(f"{where} must be a list of values, or {{low: 1e-4, high: 1e-2, scale: log}}.")
+        low, high = (checked_value(values[name], float, f"{where}.{name}") for name in ("low", "high"))
+        scale = values.get("scale", "linear")
+        if scale not in ("linear", "log"):
+            raise ValueError(no_such(f"{where}.scale", scale, ("linear", "log")))
+        if low >= high or (scale == "log" and low <= 0):
+            raise ValueError(f"{where}: low={low:g} must be below high={high:g}, and above 0 on a logarithmic scale.")
+        return {"low": low, "high": high, "scale": scale}
+    values = list(values) if isinstance(values, list | tuple) else [values]
+    if not values:
+        raise ValueError(f"{where} is an empty list: give the values that are compared.")
+    if any(values[i] in values[:i] for i in range(1, len(values))):
+        raise ValueError(f"{where} has a value twice: {values}. To repeat a training use num_seeds.")
+    return values
+
+
+def _checked_halving(config: Any) -> Halving | None:
+    if config is None:
+        return None
+    config = checked_mapping(config, "sweep.halving")
+    check_names(config, ("first", "factor"), "key of sweep.halving")
+    if "first" not in config:
+        raise ValueError("sweep.halving.first is missing: the environment steps before the first selection.")
+    factor = positive(config.get("factor", Halving.factor), "sweep.halving.factor")
+    if factor < 2:
+        raise ValueError("sweep.halving.factor must be 2 or more: one in so many goes on.")
+    return Halving(checked_value(config["first"], float, "sweep.halving.first", "(0, inf)"), factor)
+
+
+def _drawn(values: Any, share: float) -> Any:
+    if isinstance(values, Mapping):
+        low, high = values["low"], values["high"]
+        value = low * math.exp(share * math.log(high / low)) if values["scale"] == "log" else low + share * (high - low)
+        return float(np.float32(value))
+    return values[min(int(share * len(values)), len(values) - 1)]

@@ -1,0 +1,61 @@
+"""``sweep.csv``: what every setting of a sweep comes to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.recorders.row_file import RowFile
+from evorl.reports.statistics import bootstrap_interval
+
+Returns = Mapping[int, Mapping[int, Sequence[float]]]
+
+
+def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Returns, num_seeds: int) -> None:
+    """A line for each setting, in their order: its values, the steps that it has, what it comes to, each seed.
+
+    ``eval_return`` is the mean over seeds of the last evaluation, with its bootstrap interval at 95 % (for several
+    seeds); ``best_return`` is the mean of the best evaluation. Cells are empty where nothing was evaluated.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    names = list(settings[0])
+    seeds = [f"seed_{i}" for i in range(num_seeds)]
+    header = ["setting", *names, "timesteps", "eval_return", "low", "high", "best_return", *seeds]
+    rows = [
+        [number, *(_cell(setting[name]) for name in names), *_summary(returns[number], num_seeds)]
+        for number, setting in enumerate(settings)
+    ]
+    RowFile(path).replace(_line(row) for row in [header, *rows])
+
+
+def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[str]:
+    if not of_setting:
+        return [""] * (5 + num_seeds)
+    timesteps = max(of_setting)
+    last = np.asarray(of_setting[timesteps], np.float64)
+    low, high = bootstrap_interval(last) if num_seeds > 1 and np.isfinite(last).all() else (math.nan, math.nan)
+    means = [float(np.mean(values)) for values in of_setting.values()]
+    best = max(filter(math.isfinite, means), default=math.nan)
+    return [str(timesteps), *map(_number, (float(last.mean()), low, high, best, *last.tolist()))]
+
+
+def _number(value: float) -> str:
+    return repr(value) if math.isfinite(value) else ""
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _line(cells: Iterable[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()

@@ -1,0 +1,35 @@
+"""As many settings side by side as the memory holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.sweeps import capacity
+from evorl.workflows.side_by_side import SideBySideWorkflow
+from tests.support.small_workflows import small
+
+
+@pytest.fixture(autouse=True)
+def nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "_own_bytes", lambda: 0)
+
+
+def rows(number: int) -> SideBySideWorkflow:
+    return SideBySideWorkflow.of(small("ppo"), ["discount"], np.full((number, 1), 0.9), np.zeros(number), 1)
+
+
+def test_settings_are_shared_evenly_by_the_fewest_trainings() -> None:
+    assert capacity.settings_at_once(rows, 7) == 7
+    one = capacity.BESIDE_THE_STATE * capacity._state_bytes(rows(1))
+    needed = capacity.program_bytes(capacity._compiled(rows(4)), 1)
+    assert needed is not None
+    enough_for_four = max(4 * one, needed)
+    assert capacity.settings_at_once(rows, 7, enough_for_four) == 4  # 4 and 3
+    assert capacity.settings_at_once(rows, 7, 1.0) == 1  # a single one is tried whatever there is
+
+
+def test_what_the_program_takes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "program_bytes", lambda compiled, num_devices: 1000)
+    monkeypatch.setattr(capacity, "_state_bytes", lambda workflow: 1)
+    assert capacity.settings_at_once(rows, 8, 500.0) == 4

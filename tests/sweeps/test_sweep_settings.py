@@ -1,0 +1,60 @@
+"""What a sweep compares, and what is refused in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.sweeps.sweep_settings import Halving, SweepSettings
+
+
+def test_lists_are_combined() -> None:
+    sweep = SweepSettings.from_config({"agent": {"gae_lambda": [0.9, 0.95]}, "num_envs": [4, 8, 16], "discount": 0.9})
+    settings = sweep.settings(0)
+    assert len(settings) == 6
+    assert settings[0] == {"agent.gae_lambda": 0.9, "num_envs": 4, "discount": 0.9}
+    assert settings[-1] == {"agent.gae_lambda": 0.95, "num_envs": 16, "discount": 0.9}
+    assert sweep == SweepSettings.from_config(
+        {"over": {"agent.gae_lambda": [0.9, 0.95], "num_envs": [4, 8, 16], "discount": [0.9]}}
+    )
+
+
+def test_draws_follow_from_the_seed_and_fill_their_ranges() -> None:
+    over = {"a": {"low": 1e-4, "high": 1.0, "scale": "log"}, "b": {"low": -1.0, "high": 3.0}, "c": ["x", "y", "z"]}
+    sweep = SweepSettings.from_config({"over": over, "draws": 600})
+    settings = sweep.settings(3)
+    assert settings == sweep.settings(3) != sweep.settings(4)
+    exponents = np.log10([setting["a"] for setting in settings])
+    assert np.histogram(exponents, 4, (-4.0, 0.0))[0] == pytest.approx(150, abs=45)
+    assert np.histogram([setting["b"] for setting in settings], 4, (-1.0, 3.0))[0] == pytest.approx(150, abs=45)
+    assert [sum(setting["c"] == name for setting in settings) for name in "xyz"] == pytest.approx([200] * 3, abs=60)
+
+
+def test_rounds_of_halving() -> None:
+    halving = Halving(first=1000.0, factor=3)
+    assert halving.rungs(10_000) == [1000, 3000, 9000, 10_000]
+    assert halving.rungs(1000) == [1000]
+    assert [halving.num_left(n) for n in (27, 10, 2)] == [9, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "sweep names nothing to compare"),
+        ({"over": {"a": [1]}, "drawn": 3}, "key of sweep 'drawn'. Did you mean 'draws'"),
+        ({"a": []}, r"sweep\.over\.a is an empty list"),
+        ({"a": [1, 2, 1]}, "has a value twice: .* use num_seeds"),
+        ({"a": {"low": 1.0, "high": 2.0}}, r"sweep\.over\.a is a range to draw from: say how many settings, by sweep"),
+        ({"over": {"a": {"low": 2.0, "high": 1.0}}, "draws": 2}, "low=2 must be below high=1"),
+        ({"over": {"a": {"low": 0.0, "high": 1.0, "scale": "log"}}, "draws": 2}, "above 0 on a logarithmic scale"),
+        ({"over": {"a": {"low": 0.0, "high": 1.0, "scale": "lin"}}, "draws": 2}, "no .*scale 'lin'. Did you mean 'lin"),
+        ({"over": {"a": {"low": 0.0}}, "draws": 2}, "must be a list of values, or"),
+        ({"over": {"a": [1]}, "draws": 0}, "sweep.draws must be a positive whole number"),
+        ({"over": {"a": [1]}, "halving": {"factor": 2}}, "sweep.halving.first is missing"),
+        ({"over": {"a": [1]}, "halving": {"first": 10, "factor": 1}}, "factor must be 2 or more"),
+        ({"over": {"a": [1]}, "memory": -1}, "sweep.memory"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(config: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SweepSettings.from_config(config)

@@ -1,0 +1,29 @@
+"""The table of a sweep."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.reports.statistics import bootstrap_interval
+from evorl.sweeps.sweep_table import write_sweep
+
+
+def test_every_setting_has_its_line(tmp_path: Path) -> None:
+    settings = [{"a": 0.1, "name": None}, {"a": 0.2, "name": "x"}, {"a": 0.3, "name": "y"}]
+    returns = {0: {10: [1.0, 2.0, 6.0], 20: [2.0, 3.0, 1.0]}, 1: {}, 2: {10: [1.0, math.nan, 2.0]}}
+    write_sweep(tmp_path / "sweep.csv", settings, returns, 3)
+    with open(tmp_path / "sweep.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["setting"] for row in rows] == ["0", "1", "2"]
+    assert [(row["a"], row["name"]) for row in rows] == [("0.1", ""), ("0.2", "x"), ("0.3", "y")]
+    first = rows[0]
+    assert [float(first[f"seed_{i}"]) for i in range(3)] == [2.0, 3.0, 1.0]
+    assert (first["timesteps"], float(first["eval_return"]), float(first["best_return"])) == ("20", 2.0, 3.0)
+    assert (float(first["low"]), float(first["high"])) == pytest.approx(bootstrap_interval(np.array([2.0, 3.0, 1.0])))
+    assert not any(rows[1][name] for name in ("timesteps", "eval_return", "low", "seed_0"))
+    assert (rows[2]["eval_return"], rows[2]["low"], rows[2]["seed_1"], rows[2]["seed_2"]) == ("", "", "", "2.0")

@@ -1,0 +1,75 @@
+"""Rows of one program are the solo runs of their seeds with their numbers."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.workflows.side_by_side import SideBySideWorkflow, numbers_side_by_side
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import arrays, small
+
+ROWS = {"agent.clip_epsilon": (0.1, 0.1, 0.4, 0.4), "optimizer.learning_rate": (1e-3, 1e-3, 3e-2, 3e-2)}
+SEEDS = (0, 2, 0, 2)
+
+
+def side_by_side(inner: Workflow, devices: int = 1) -> SideBySideWorkflow:
+    return SideBySideWorkflow.of(inner, tuple(ROWS), np.array(list(ROWS.values())).T, SEEDS, devices)
+
+
+@pytest.fixture(scope="module")
+def rows() -> SideBySideWorkflow:
+    return side_by_side(small("ppo"))
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_a_row_is_its_solo_run(rows: SideBySideWorkflow, row: int) -> None:
+    state = rows.init(5)
+    solo = rows.row(rows.numbers[row])
+    its_state = solo.init(5 + SEEDS[row])
+    for _ in range(3):
+        metrics, state = rows.step(state)
+        its_metrics, its_state = solo.step(its_state)
+        of_row = {name: x for name, x in state.items() if name not in ("numbers", "iterations")}
+        mine = arrays(jax.tree.map(lambda x: x[row], of_row))
+        theirs = arrays({name: x for name, x in its_state.items() if name != "iterations"})
+        assert mine.keys() == theirs.keys()
+        for path, leaf in theirs.items():
+            np.testing.assert_allclose(mine[path], leaf, rtol=1e-4, atol=1e-5, err_msg=path)
+        np.testing.assert_allclose(metrics.policy_loss[row], its_metrics.policy_loss, rtol=1e-3, atol=1e-5)
+    evaluated = rows.evaluate(state).episode_return[row]
+    np.testing.assert_allclose(evaluated, solo.evaluate(its_state).episode_return, rtol=1e-4)
+
+
+def test_devices_share_the_rows(rows: SideBySideWorkflow) -> None:
+    shared = side_by_side(rows.inner, devices=2)
+    assert shared.execution.num_devices == 2
+    _, state = rows.step(rows.init(0))
+    _, its_state = shared.step(shared.init(0))
+    for path, leaf in arrays(state).items():
+        np.testing.assert_allclose(arrays(its_state)[path], leaf, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+def test_a_row_that_diverges_leaves_the_others(rows: SideBySideWorkflow) -> None:
+    numbers = rows.numbers.at[0, 1].set(np.inf)
+    state = rows.replace(numbers=numbers, total_timesteps=64.0 * 3).learn(key=0)
+    finite = [np.isfinite(leaf).reshape(4, -1).all(axis=1) for leaf in jax.tree.leaves(state.agent_state.params)]
+    np.testing.assert_array_equal(np.all(finite, axis=0), [False, True, True, True])
+
+
+def test_numbers_of_a_row_are_leaves_and_checked(rows: SideBySideWorkflow) -> None:
+    settings = {"agent.clip_epsilon": 1, "num_minibatches": 4, "total_timesteps": 5.0, "gae_lambda": None}
+    assert numbers_side_by_side(rows.inner, settings) == {"agent.clip_epsilon": 1.0}
+    with pytest.raises(ValueError, match=r"discount .* \[0, 1\]"):
+        numbers_side_by_side(rows.inner, {"discount": 2.0})
+    with pytest.raises(ValueError, match=r"no number 'agent\.clip'\. Did you mean 'agent\.clip_epsilon'"):
+        SideBySideWorkflow.of(rows.inner, ["agent.clip"], [[0.1]], [0])
+
+
+def test_a_single_row_has_an_axis_too() -> None:
+    inner = small("ppo")
+    alone = SideBySideWorkflow.of(inner, ["discount"], [[0.9]], [0], devices=2)
+    assert alone.execution.num_seeds == alone.execution.num_devices == 1
+    metrics, state = alone.step(alone.init(0))
+    assert metrics.policy_loss.shape == state.numbers[:, 0].shape == (1,)
