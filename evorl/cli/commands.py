@@ -46,6 +46,18 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.showing:show_episode_from_arguments",
         "evorl.cli.showing:OPTIONS",
     ),
+    "runs": Command(
+        "List runs: how far they came, which can be resumed.",
+        "[<folder>] [sort=return] [algorithm=ppo] [env=cartpole] [state=finished]",
+        "evorl.cli.listing:list_runs",
+        "evorl.cli.listing:OPTIONS",
+    ),
+    "report": Command(
+        "Write a page on a run, or one that compares many.",
+        "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
+        "evorl.cli.reporting:write_report",
+        "evorl.cli.reporting:OPTIONS",
+    ),
 }
 
 

@@ -117,11 +117,13 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     from evorl.recorders.episode_records import episode_recorders
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
+    from evorl.runs.run_state import refuse_running
 
     check_folders(config)
     resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
     if resumed:
         resumed.refuse_links()
+        refuse_running(resumed.state)
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
     prepare_for(config)
@@ -134,6 +136,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     if resumed:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
         resumed.update_config(config)  # the next resume goes on with it
+    _note_start(folder, overrides)
     settings = config.recorders
     recorder = make_recorder(
         folder,
@@ -210,8 +213,31 @@ def _resume_command(folder: RunFolder, config: DictConfig) -> str:
 
 
 def _folder_of_runs(config: DictConfig) -> Path:
+    agent, env = (name.replace("/", "-") for name in _chosen())
+    return Path(config.runs_folder) / f"{agent}-{env}"
+
+
+def _chosen() -> tuple[str, str]:
+    """The names by which this command line chose agent and environment."""
     from hydra.core.hydra_config import HydraConfig
 
     choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
-    return Path(config.runs_folder) / f"{agent}-{env}"
+    return str(choices.get("agent", "run")), str(choices.get("env", "env"))
+
+
+def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
+    """Write down by what the training was started, in a sweep by the settings of this one job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from evorl.execution.plan import describe_devices
+    from evorl.ops.processes import is_first
+    from evorl.runs.about import add_start, describe_start
+
+    if not is_first():
+        return
+    names = {}
+    if HydraConfig.initialized() and not overrides:
+        names = dict(zip(("agent", "env"), _chosen(), strict=True))
+        overrides = list(HydraConfig.get().overrides.task)
+    start = describe_start(train_command(), overrides, describe_devices(), config_folder().parent)
+    add_start(folder.about, names | start)

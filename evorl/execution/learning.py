@@ -58,7 +58,11 @@ def run_learning(
     done = 0 if state is None else int(state.iterations)
     counted = 0 if state is None or workflow.timesteps_per_iteration else processes.on_host(state.timesteps).total()
     run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
-    return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
+    try:
+        return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
+    except Exception as error:
+        run.recorder.failure(error)
+        raise
 
 
 def _for_charts(state: State) -> State:

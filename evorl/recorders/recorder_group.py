@@ -42,6 +42,10 @@ class RecorderGroup(Recorder):
         for recorder in self.recorders:
             recorder.chart(name, chart)
 
+    def failure(self, error: Exception) -> None:
+        for recorder in self.recorders:
+            recorder.failure(error)
+
     def close(self) -> None:
         """Close every recorder, also when one of them fails; the first failure is raised at the end."""
         failures: list[Exception] = []

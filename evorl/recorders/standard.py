@@ -13,6 +13,7 @@ from evorl.recorders.learning_curve import LearningCurveRecorder
 from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
 from evorl.runs.folder import RunFolder
@@ -43,6 +44,7 @@ def make_recorder(
     if not is_first():
         return RecorderGroup(())
     recorders: list[Recorder] = [
+        StateRecorder(folder.state),  # first: it refuses a run that is in training already
         LogRecorder(folder.log),
         CsvRecorder(folder.metrics_csv),
         JsonlRecorder(folder.metrics_jsonl),

@@ -88,6 +88,16 @@ class RunFolder:
         return self.path / "plots"
 
     @property
+    def about(self) -> Path:
+        """What started the run each time: command, versions, device; see ``evorl.runs.about``."""
+        return self.path / "about.json"
+
+    @property
+    def state(self) -> Path:
+        """Whether the run goes on and how it ended, see ``evorl.runs.run_state``."""
+        return self.path / "state.json"
+
+    @property
     def log(self) -> Path:
         """What was said during the run, with times."""
         return self.path / "run.log"

@@ -114,5 +114,8 @@ class Recorder:
     def chart(self, name: str, chart: Chart) -> None:
         """A table that describes the end of the run, and how to draw it."""
 
+    def failure(self, error: Exception) -> None:
+        """The run ends by an error, which is raised after this."""
+
     def close(self) -> None:
         """The run is over; may be called twice."""

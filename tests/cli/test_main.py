@@ -12,6 +12,7 @@ import pytest
 from evorl.cli import main as cli
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
 from evorl.workflows.workflow import Workflow
 
@@ -179,6 +180,17 @@ def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, argu
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
+def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> None:
+    held = HeldState(trained.state)
+    held.hold()
+    before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
+    out, err = run(cli.train, f"resume={trained.path}", "total_timesteps=256")
+    held.release()
+    said = f"Error: {trained.path} is in training already: stop that training, or wait for it.\n"
+    assert (out, err) == ("", said)
+    assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
+
+
 def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     quiet = [argument for argument in SMALL if "progress" not in argument]
     arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
@@ -188,8 +200,12 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     assert err.count("became") == 1
     assert err.endswith(f"What was recorded is in {folder}.\n")
     assert (folder / "run.log").read_text().count("became") == 1
+    state = read_state(folder / "state.json", folder / "run.log")
+    assert state.state == FAILED
+    assert str(state.failure).startswith("TrainingDiverged: ")
     run(cli.train, *arguments)
     folder = RunFolder.latest(tmp_path)
+    assert read_state(folder.state, folder.log).state == FINISHED
     out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
     assert f"resume={folder.path}, with such a setting." in err
 
