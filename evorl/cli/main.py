@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
@@ -20,6 +21,7 @@ from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words, stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
+from evorl.config.names import load
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,12 +36,12 @@ _STARTED = time.perf_counter()
 
 def train() -> None:
     """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
-    run_command(train_from_config, "resume")
+    run_command(train_from_config, "resume", "train")
 
 
 def evaluate() -> None:
     """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
-    run_command(evaluate_from_config, "run")
+    run_command(evaluate_from_config, "run", "evaluate")
 
 
 def show_episode() -> None:
@@ -49,8 +51,11 @@ def show_episode() -> None:
         show_episode_from_arguments(sys.argv[1:])
 
 
-def run_command(task: Any, names_run: str) -> None:
-    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``."""
+def run_command(task: Any, names_run: str, command: str) -> None:
+    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``.
+
+    ``command`` is how it is called below ``evorl``.
+    """
     # Exceptions come to us as they are raised, and we say them in words.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
@@ -60,6 +65,10 @@ def run_command(task: Any, names_run: str) -> None:
         import hydra
         from omegaconf import OmegaConf
 
+        if any(flag in arguments for flag in ("--help", "-h")):
+            print(load("evorl.cli.commands:help_of")(command), end="")
+            return
+        _refuse_the_other(arguments, names_run, command)
         if names_a_run(arguments, names_run):
             usual: Any = OmegaConf.load(config_folder() / "config.yaml")
             task(run_settings(arguments, usual), arguments)
@@ -75,6 +84,16 @@ def run_command(task: Any, names_run: str) -> None:
                 return task(config)
 
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
+    """Raise ``ValueError`` where a run is named as another command names one: it would be passed over."""
+    other = "run" if names_run == "resume" else "resume"
+    if names_a_run(arguments, other):
+        given = next(argument for argument in arguments if argument.startswith(f"{other}="))
+        value = given.partition("=")[2]
+        meant = f"evorl train resume={value} goes on with a run, evorl evaluate run={value} plays its best checkpoint"
+        raise ValueError(f"evorl {command} takes no {given}: {meant}.")
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
@@ -127,7 +146,9 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
-    folder = resumed or RunFolder.create(_folder_of_runs(config), config)
+    chosen = choices()
+    title = config.title = title_of(config, chosen)
+    folder = resumed or RunFolder.create(folder_of_runs(config.runs_folder, chosen), config)
     records = (folder.metrics_csv, folder.metrics_jsonl)
     checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
     state, progress = None, None
@@ -137,6 +158,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     settings = config.recorders
     recorder = make_recorder(
         folder,
+        title=title,
         progress=settings.progress,
         tensorboard=settings.tensorboard,
         wandb=wandb_settings(config),
@@ -148,6 +170,8 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
+        elif origin := origin_of_settings(chosen):
+            recorder.message(origin)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
@@ -207,11 +231,3 @@ def _resume_command(folder: RunFolder, config: DictConfig) -> str:
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
     return f"{train_command()} {names}"
-
-
-def _folder_of_runs(config: DictConfig) -> Path:
-    from hydra.core.hydra_config import HydraConfig
-
-    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
-    return Path(config.runs_folder) / f"{agent}-{env}"

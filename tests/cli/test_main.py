@@ -69,6 +69,28 @@ def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
     assert folder.path.parent.name == "ppo-cartpole"
 
 
+def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
+    told = [line[21:] for line in trained.log.read_text().splitlines()]
+    assert told[0] == "General defaults: there are no settings tuned for ppo in cartpole."
+    assert told[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
+    assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
+
+
+def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path: Path) -> None:
+    arguments = [argument for argument in SMALL if not argument.startswith("env=")]
+    _, err = run(cli.train, "agent=pqn", "env=gymnax/CartPole-v1", *arguments, f"runs_folder={tmp_path}")
+    assert err == ""
+    assert "Tuned settings: pqn/cartpole.\n" in RunFolder.latest(tmp_path).log.read_text()
+
+
+def test_help_is_our_own(run) -> None:
+    out, _ = run(cli.train, "--help")
+    assert out.startswith("Usage: evorl train [agent=ppo]")
+    assert "qd/pga_me" in out
+    out, _ = run(cli.evaluate, "-h")
+    assert "eval_episodes" in out
+
+
 def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     folder = RunFolder.latest(tmp_path)
@@ -222,12 +244,13 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["devices=100000"], "devices=100000 is too many: this machine has"),
         (["num_seeds=1e10"], "num_seeds must be at most 2^31 - 1 = 2,147,483,647, got 10000000000.0."),
         (["num_seeds=1e9"], "num_seeds=1,000,000,000 is too large. The largest that may fit is "),
+        (["run=latest"], "evorl train takes no run=latest: evorl train resume=latest goes on with a run, evorl evaluate"),
         (["run=x"], "Which"),
         (["run=3"], "There is no folder 3."),
     ],
 )
 def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    if arguments[0].startswith("run="):
+    if arguments[0].startswith("run=") and "train" not in said:
         _, err = run(cli.evaluate, *(arguments if said != "Which" else []))
     else:
         folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
