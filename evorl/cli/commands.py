@@ -49,7 +49,9 @@ COMMANDS: dict[str, Command] = {
     ),
 }
 
-_OPTIONS_OF_A_TRAINING = "The options are the settings of a training: evorl train agent=... env=... --cfg job shows them all."
+_OPTIONS_OF_A_TRAINING = (
+    "The options are the settings of a training: evorl train agent=... env=... --cfg job shows them all."
+)
 
 
 def main() -> None:
@@ -109,7 +111,9 @@ def _settings_in_words() -> str:
     from evorl.cli.errors import config_names
 
     chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
-    names = "\n\n".join(textwrap.fill(f"{group}: {told}", 100, break_on_hyphens=False) for group, told in chosen.items())
+    names = "\n\n".join(
+        textwrap.fill(f"{group}: {told}", 100, break_on_hyphens=False) for group, told in chosen.items()
+    )
     more = "Other environments by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     sweep = "A sweep: evorl train -m agent=ppo,sac seed=0,1,2"
     return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING}\n{sweep}"

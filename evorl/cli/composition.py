@@ -66,13 +66,12 @@ def long_names(folder: Path) -> Mapping[str, str]:
 
 def as_filed(experiment: str, folder: Path) -> str:
     """The name of the file of an experiment, such as ``ppo/hopper``, which ``ppo/brax/hopper`` means too."""
-    for short, long in long_names(folder).items():
-        for name, other in ((long, short), (short, long)):
-            agent = experiment.removesuffix(f"/{name}")
-            if agent != experiment and not (folder / "experiment" / f"{experiment}.yaml").is_file():
-                if (folder / "experiment" / agent / f"{other}.yaml").is_file():
-                    return f"{agent}/{other}"
-    return experiment
+    files, names = folder / "experiment", long_names(folder).items()
+    if (files / f"{experiment}.yaml").is_file():
+        return experiment
+    others = {f"/{name}": f"/{other}" for pair in names for name, other in (pair, pair[::-1])}
+    called = [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
+    return next((name for name in called if (files / f"{name}.yaml").is_file()), experiment)
 
 
 def complete_what_hydra_reads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from evorl.config.names import load
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.cli.sweep import Place, Trained
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
@@ -62,15 +63,16 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
-        import hydra
         from omegaconf import OmegaConf
 
         if any(flag in arguments for flag in ("--help", "-h")):
             print(load("evorl.cli.commands:help_of")(command), end="")
             return
         _refuse_the_other(arguments, names_run, command)
+        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
+        if names_run == "resume" and _is_of_a_sweep(arguments, usual):
+            return
         if names_a_run(arguments, names_run):
-            usual: Any = OmegaConf.load(config_folder() / "config.yaml")
             task(run_settings(arguments, usual), arguments)
             return
 
@@ -83,7 +85,51 @@ def run_command(task: Any, names_run: str, command: str) -> None:
                 check_overrides(*_job_overrides())
                 return task(config)
 
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+        _with_hydra(arguments, job)
+
+
+def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
+    """Call ``job`` with the config that Hydra composes for this command line."""
+    import hydra
+
+    sys.argv[1:] = arguments
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
+    """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+    from evorl.cli.overrides import sweep_to_resume
+    from evorl.cli.sweep import is_sweep, resume_sweep, start_sweep
+
+    folder, trust = sweep_to_resume(arguments, usual)
+    if folder is None and not is_sweep(arguments):
+        return False
+
+    def check(job: Sequence[str]) -> None:
+        _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
+
+    def train(job: Sequence[str], place: Place) -> Trained:
+        trained: list[Trained] = []
+
+        def task(config: DictConfig) -> None:
+            if folder is not None and not trust:
+                load("evorl.runs.trust:refuse_foreign_code")(config, folder)
+            trained.append(train_run(config, place=place))
+
+        _with_hydra(job, task)
+        return trained[0]
+
+    def resume(place: Place) -> Trained:
+        words = [f"trust={str(trust).lower()}"]
+        settings = run_settings(words, usual)
+        settings.resume = str(place.root / place.name)
+        return train_run(settings, words, place)
+
+    if folder is not None:
+        resume_sweep(folder, train, resume)
+    else:
+        start_sweep(arguments, check, train, usual.runs_folder)
+    return True
 
 
 def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
@@ -131,12 +177,24 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
+    from hydra.core.hydra_config import HydraConfig
+
+    trained = train_run(config, overrides)
+    if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode.name == "MULTIRUN":
+        sys.exit(0)  # else a sweep of Hydra's would start its next job
+    return trained.best_return
+
+
+def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
+    """As ``train_from_config``, for a job of a sweep that has its ``place``."""
+    from evorl.cli.sweep import Trained
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 
+    started = time.perf_counter() if place else _STARTED
     check_folders(config)
     resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
     if resumed:
@@ -148,7 +206,9 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     workflow = build_workflow(config)
     chosen = choices()
     title = config.title = title_of(config, chosen)
-    folder = resumed or RunFolder.create(folder_of_runs(config.runs_folder, chosen), config)
+    root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
+    folder = resumed or RunFolder.create(root, config, name)
+    way_on = place.way_on if place else _resume_command(folder, config)
     records = (folder.metrics_csv, folder.metrics_jsonl)
     checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
     state, progress = None, None
@@ -164,7 +224,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         wandb=wandb_settings(config),
         others=episode_recorders(folder, workflow, config),
     )
-    with stop_on_signals(_resume_command(folder, config)) as should_stop, _closing(recorder, checkpointer, workflow):
+    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
         if progress:
             recorder.resume_at(progress["iterations"])
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
@@ -179,16 +239,16 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
                 recorder=recorder,
                 checkpointer=checkpointer,
                 progress=progress,
-                should_stop=should_stop,
+                should_stop=lambda: should_stop() or bool(place and place.should_stop()),
             )
-        stopped = any_says(should_stop())
-        end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
-        if stopped:
-            end += f"\nTo go on: {_resume_command(folder, config)}"
+        stopped = any_says(should_stop() or bool(place and place.should_stop()))
+        end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
+        if stopped and not place:
+            end += f"\nTo go on: {way_on}"
         recorder.message(end)
     if not settings.progress and is_first():
         print(end, flush=True)
-    return checkpointer.best_score
+    return Trained(checkpointer.best_score, stopped)
 
 
 @contextmanager

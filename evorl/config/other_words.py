@@ -12,7 +12,7 @@ _WORDS = {
     "learning_rate": "lr step_size stepsize lr_actor lr_critic pi_lr vf_lr policy_lr q_lr actor_lr critic_lr",
     "actor_optimizer": "optimizer optim",
     "max_grad_norm": "grad_clip clip_grad grad_norm max_gradient_norm gradient_clip grad_norm_clip",
-    "replay_capacity": "buffer_size replay_size memory_size buffer_capacity replay_buffer_size max_replay_size capacity",
+    "replay_capacity": "buffer_size replay_size memory_size buffer_capacity replay_buffer_size capacity",
     "n_step": "n_steps nstep multi_step",
     "rollout_length": "n_steps num_steps unroll_length rollout_steps steps_per_env rollout_fragment_length horizon",
     "torso": "hidden_sizes hidden_layers hidden_dims hidden_dim hidden_size hidden_units net_arch layer_sizes features",

@@ -58,7 +58,11 @@ class Trainable(Protocol):
 
     sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
-    env: VectorEnv
+
+    @property
+    def env(self) -> VectorEnv:
+        """The training environments."""
+        ...
 
     @property
     def execution(self) -> Execution:

@@ -66,7 +66,7 @@ def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Ch
 
 
 def algorithm_name(workflow: str) -> str:
-    """The name of an algorithm out of that of its workflow's class: ``PPO`` for ``evorl.algorithms.ppo.PPOWorkflow``."""
+    """The name of an algorithm, out of its workflow's class: ``PPO`` for ``evorl.algorithms.ppo.PPOWorkflow``."""
     return workflow.rpartition(".")[2].removesuffix("Workflow")
 
 

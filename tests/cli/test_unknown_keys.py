@@ -14,9 +14,18 @@ from evorl.cli.errors import errors_in_words
     ("arguments", "said"),
     [
         (["agent=ppo", "batch_size=64"], "There is no config key 'batch_size'. Did you mean 'num_minibatches'?"),
-        (["agent=dqn", "target_kl=0.1"], "There is no config key 'target_kl' here: it is a setting of other agents (ppo)"),
-        (["agent=sac", "env=pendulum", "target_update_interval=2"], "a setting of other agents (dqn, r2d2, rainbow). evorl"),
-        (["agent=ppo", "tau=0.1"], "it is a setting of other agents (crossq, ddpg, discor, dqn, fast_td3, iql, r2d2, rainb"),
+        (
+            ["agent=dqn", "target_kl=0.1"],
+            "There is no config key 'target_kl' here: it is a setting of other agents (ppo)",
+        ),
+        (
+            ["agent=sac", "env=pendulum", "target_update_interval=2"],
+            "a setting of other agents (dqn, r2d2, rainbow). evorl",
+        ),
+        (
+            ["agent=ppo", "tau=0.1"],
+            "it is a setting of other agents (crossq, ddpg, discor, dqn, fast_td3, iql, r2d2, rainb",
+        ),
         (["agent=ppo", "optimizer.lr=1e-3"], "no config key 'optimizer.lr'. Did you mean 'optimizer.learning_rate'?"),
         (["agent=ppo", "gamma=0.9"], "There is no config key 'gamma'. Did you mean 'discount'?\n"),
         (["agent=erl/erl", "env=pendulum", "tau=0.1"], "There is no config key 'tau'. Did you mean 'learner.tau'?"),
