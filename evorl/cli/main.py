@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
@@ -20,10 +21,12 @@ from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words, stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, restore, stored_config
+from evorl.config.names import load
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.cli.sweep import Place, Trained
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
@@ -34,12 +37,12 @@ _STARTED = time.perf_counter()
 
 def train() -> None:
     """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
-    run_command(train_from_config, "resume")
+    run_command(train_from_config, "resume", "train")
 
 
 def evaluate() -> None:
     """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
-    run_command(evaluate_from_config, "run")
+    run_command(evaluate_from_config, "run", "evaluate")
 
 
 def show_episode() -> None:
@@ -49,19 +52,27 @@ def show_episode() -> None:
         show_episode_from_arguments(sys.argv[1:])
 
 
-def run_command(task: Any, names_run: str) -> None:
-    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``."""
+def run_command(task: Any, names_run: str, command: str) -> None:
+    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``.
+
+    ``command`` is how it is called below ``evorl``.
+    """
     # Exceptions come to us as they are raised, and we say them in words.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
-        import hydra
         from omegaconf import OmegaConf
 
+        if any(flag in arguments for flag in ("--help", "-h")):
+            print(load("evorl.cli.commands:help_of")(command), end="")
+            return
+        _refuse_the_other(arguments, names_run, command)
+        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
+        if names_run == "resume" and _is_of_a_sweep(arguments, usual):
+            return
         if names_a_run(arguments, names_run):
-            usual: Any = OmegaConf.load(config_folder() / "config.yaml")
             task(run_settings(arguments, usual), arguments)
             return
 
@@ -74,7 +85,61 @@ def run_command(task: Any, names_run: str) -> None:
                 check_overrides(*_job_overrides())
                 return task(config)
 
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+        _with_hydra(arguments, job)
+
+
+def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
+    """Call ``job`` with the config that Hydra composes for this command line."""
+    import hydra
+
+    sys.argv[1:] = arguments
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
+    """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+    from evorl.cli.overrides import sweep_to_resume
+    from evorl.cli.sweep import is_sweep, resume_sweep, start_sweep
+
+    folder, trust = sweep_to_resume(arguments, usual)
+    if folder is None and not is_sweep(arguments):
+        return False
+
+    def check(job: Sequence[str]) -> None:
+        _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
+
+    def train(job: Sequence[str], place: Place) -> Trained:
+        trained: list[Trained] = []
+
+        def task(config: DictConfig) -> None:
+            if folder is not None and not trust:
+                load("evorl.runs.trust:refuse_foreign_code")(config, folder)
+            trained.append(train_run(config, place=place))
+
+        _with_hydra(job, task)
+        return trained[0]
+
+    def resume(place: Place) -> Trained:
+        words = [f"trust={str(trust).lower()}"]
+        settings = run_settings(words, usual)
+        settings.resume = str(place.root / place.name)
+        return train_run(settings, words, place)
+
+    if folder is not None:
+        resume_sweep(folder, train, resume)
+    else:
+        start_sweep(arguments, check, train, usual.runs_folder)
+    return True
+
+
+def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
+    """Raise ``ValueError`` where a run is named as another command names one: it would be passed over."""
+    other = "run" if names_run == "resume" else "resume"
+    if names_a_run(arguments, other):
+        given = next(argument for argument in arguments if argument.startswith(f"{other}="))
+        value = given.partition("=")[2]
+        meant = f"evorl train resume={value} goes on with a run, evorl evaluate run={value} plays its best checkpoint"
+        raise ValueError(f"evorl {command} takes no {given}: {meant}.")
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
@@ -112,6 +177,17 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
+    from hydra.core.hydra_config import HydraConfig
+
+    trained = train_run(config, overrides)
+    if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode.name == "MULTIRUN":
+        sys.exit(0)  # else a sweep of Hydra's would start its next job
+    return trained.best_return
+
+
+def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
+    """As ``train_from_config``, for a job of a sweep that has its ``place``."""
+    from evorl.cli.sweep import Trained
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
@@ -119,6 +195,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     from evorl.runs.folder import RunFolder
     from evorl.runs.run_state import refuse_running
 
+    started = time.perf_counter() if place else _STARTED
     check_folders(config)
     resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
     if resumed:
@@ -129,7 +206,11 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
-    folder = resumed or RunFolder.create(_folder_of_runs(config), config)
+    chosen = choices()
+    title = config.title = title_of(config, chosen)
+    root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
+    folder = resumed or RunFolder.create(root, config, name)
+    way_on = place.way_on if place else _resume_command(folder, config)
     records = (folder.metrics_csv, folder.metrics_jsonl)
     checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
     state, progress = None, None
@@ -140,17 +221,20 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     settings = config.recorders
     recorder = make_recorder(
         folder,
+        title=title,
         progress=settings.progress,
         tensorboard=settings.tensorboard,
         wandb=wandb_settings(config),
         others=episode_recorders(folder, workflow, config),
     )
-    with stop_on_signals(_resume_command(folder, config)) as should_stop, _closing(recorder, checkpointer, workflow):
+    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
         if progress:
             recorder.resume_at(progress["iterations"])
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
+        elif origin := origin_of_settings(chosen):
+            recorder.message(origin)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
@@ -158,16 +242,16 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
                 recorder=recorder,
                 checkpointer=checkpointer,
                 progress=progress,
-                should_stop=should_stop,
+                should_stop=lambda: should_stop() or bool(place and place.should_stop()),
             )
-        stopped = any_says(should_stop())
-        end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
-        if stopped:
-            end += f"\nTo go on: {_resume_command(folder, config)}"
+        stopped = any_says(should_stop() or bool(place and place.should_stop()))
+        end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
+        if stopped and not place:
+            end += f"\nTo go on: {way_on}"
         recorder.message(end)
     if not settings.progress and is_first():
         print(end, flush=True)
-    return checkpointer.best_score
+    return Trained(checkpointer.best_score, stopped)
 
 
 @contextmanager
@@ -212,19 +296,6 @@ def _resume_command(folder: RunFolder, config: DictConfig) -> str:
     return f"{train_command()} {names}"
 
 
-def _folder_of_runs(config: DictConfig) -> Path:
-    agent, env = (name.replace("/", "-") for name in _chosen())
-    return Path(config.runs_folder) / f"{agent}-{env}"
-
-
-def _chosen() -> tuple[str, str]:
-    """The names by which this command line chose agent and environment."""
-    from hydra.core.hydra_config import HydraConfig
-
-    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    return str(choices.get("agent", "run")), str(choices.get("env", "env"))
-
-
 def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
     """Write down by what the training was started, in a sweep by the settings of this one job."""
     from hydra.core.hydra_config import HydraConfig
@@ -237,7 +308,7 @@ def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
         return
     names = {}
     if HydraConfig.initialized() and not overrides:
-        names = dict(zip(("agent", "env"), _chosen(), strict=True))
+        names = {name: str(choices().get(name, usual)) for name, usual in (("agent", "run"), ("env", "env"))}
         overrides = list(HydraConfig.get().overrides.task)
     start = describe_start(train_command(), overrides, describe_devices(), config_folder().parent)
     add_start(folder.about, names | start)

@@ -23,6 +23,7 @@ from evorl.runs.recording import Recorder
 def make_recorder(
     folder: RunFolder,
     *,
+    title: str | None = None,
     progress: bool = True,
     live: bool | None = None,
     tensorboard: bool = True,
@@ -34,6 +35,7 @@ def make_recorder(
 
     Args:
         folder: the run folder.
+        title: what the run is called on the screen and in pictures; ``None`` for the name in its plan.
         progress: show progress on the screen.
         live: a live panel (``True``), plain lines (``False``), or what fits the output (``None``).
         tensorboard: write TensorBoard events.
@@ -59,4 +61,4 @@ def make_recorder(
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the picture is drawn when the files and the screen are closed
         recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
-    return RecorderGroup(recorders)
+    return RecorderGroup(recorders, title)

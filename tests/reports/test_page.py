@@ -87,7 +87,7 @@ def test_the_same_runs_give_the_same_page_without_places_and_times(sweep: Path, 
 
 def test_a_single_run_shows_its_settings_and_its_failure(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "a<b", [[1.0, 2.0]] * 3, {"agent": {"network": {"torso": [64, 64]}}}, start=START)
-    folder.state.write_text('{"state": "failed", "failure": "OSError: no space in /home/anna/runs/x"}')
+    folder.state.write_text('{"state": "failed", "failure": "OSError: no space in /data/anna/runs/x"}')
     check = PageCheck(Report.of(find_runs(tmp_path)).to_html(pictures=False))
     assert check.faults == []
     assert "ppo on gymnax/CartPole-v1" in check.text
