@@ -11,7 +11,7 @@ def compose_config(overrides: Sequence[str]) -> Any:
     """What ``scripts/train.py`` composes from these overrides."""
     from hydra import compose, initialize_config_dir
 
-    from evorl.cli.main import config_folder
+    from evorl.cli.composition import config_folder
 
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         return compose("config", overrides=list(overrides))
@@ -21,7 +21,7 @@ def state_bytes(overrides: Sequence[str]) -> int:
     """Bytes of the whole state of a training: parameters, optimizers, environments, replay buffer."""
     import jax
 
-    from evorl.cli.main import build_workflow
+    from evorl.cli.stored_run import build_workflow
 
     workflow = build_workflow(compose_config(overrides))
     state = jax.eval_shape(workflow.init, jax.random.key(0))

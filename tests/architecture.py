@@ -41,13 +41,13 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
-    "matplotlib": ("evorl/recorders/", "evorl/rendering"),
+    "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     "PIL": ("evorl/rendering",),
     "rich": ("evorl/recorders/", "evorl/cli"),
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
     "yaml": ("evorl/cli", "evorl/runs", "evorl/recorders/"),
-    "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
+    "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
 _EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari"

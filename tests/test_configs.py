@@ -15,9 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.agent import Agent
 from evorl.algorithms.pbt import PBTWorkflow
-from evorl.cli.composition import AGENT_PARTS, compose_config
-from evorl.cli.main import build_workflow, config_folder
+from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
 from evorl.cli.settings import commented_yaml
+from evorl.cli.stored_run import build_workflow
 from evorl.config.defaults import merged
 from evorl.config.nodes import fields_from_config, plain
 from evorl.envs import available_envs, create_env

@@ -80,7 +80,7 @@ def compose(overrides: list[str]):
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from evorl.cli.main import config_folder
+    from evorl.cli.composition import config_folder
 
     jobs = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(overrides), max_batch_size=None)
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):

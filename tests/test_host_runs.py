@@ -11,7 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import compose_config
-from evorl.cli.main import build_workflow, train_from_config
+from evorl.cli.main import train_from_config
+from evorl.cli.stored_run import build_workflow
 from evorl.execution.learning import NEW_EPISODES
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer

@@ -136,7 +136,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Pat
 
 
 def _same_ends(by_two: RunFolder, by_one: RunFolder) -> None:
-    from evorl.cli.main import build_workflow
+    from evorl.cli.stored_run import build_workflow
     from evorl.execution.restoring import restore
 
     workflow = build_workflow(by_one.load_config())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.main import build_workflow
+from evorl.cli.stored_run import build_workflow
 from evorl.execution.restoring import restore
+from evorl.runs.about import read_starts
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import FINISHED, STOPPED, read_state
 from evorl.types import State
 from tests.support.small_workflows import assert_identical
 
@@ -46,6 +49,8 @@ CONTENTS = {
     "checkpoints",
     "learning_curve.png",
     "run.log",
+    "about.json",
+    "state.json",
 }
 
 
@@ -126,12 +131,17 @@ def test_a_killed_run_is_resumed_as_if_nothing_had_been(whole: RunFolder, tmp_pa
     (folder,) = [RunFolder.open(path) for path in tmp_path.glob("runs/*/*")]
     stopped_at = RunCheckpointer(folder.checkpoints).steps
     assert 0 < stopped_at[-1] < 12_000
+    assert read_state(folder.state, folder.log).state == STOPPED
     resumed = _script(tmp_path, "train.py", "resume=latest")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert f"at {stopped_at[-1] * ITERATION:,} steps" in resumed.stdout
     assert folder.metrics_csv.read_bytes() == whole.metrics_csv.read_bytes()
     assert_identical(_last_state(folder), _last_state(whole))
     assert {path.name for path in folder.path.iterdir()} == CONTENTS
+    assert read_state(folder.state, folder.log).state == FINISHED
+    first, second = (start["command"] for start in read_starts(folder.about))
+    assert first == f"python scripts/train.py {' '.join(shlex.quote(option) for option in OPTIONS)}"
+    assert second == "python scripts/train.py resume=latest"
 
 
 def test_evaluate_reports_the_best_checkpoint(whole: RunFolder) -> None:

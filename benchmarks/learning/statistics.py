@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from evorl.reports.statistics import bootstrap_interval, interquartile_mean, mean
+
 SEEDS_FOR_INTERVAL = 5
 SEEDS_FOR_IQM = 10
-RESAMPLES = 10_000
-LEVEL = 0.95
-
-
-def mean(values: np.ndarray) -> np.ndarray:
-    """The mean of ``values`` ``[..., n]``."""
-    return values.mean(axis=-1)
-
-
-def interquartile_mean(values: np.ndarray) -> np.ndarray:
-    """The mean of the middle half of ``values`` ``[..., n]``, which leaves out ``n // 4`` at either end.
-
-    Source: Agarwal et al. 2021, Deep reinforcement learning at the edge of the statistical precipice.
-    """
-    ends = values.shape[-1] // 4
-    return mean(np.sort(values, axis=-1)[..., ends : values.shape[-1] - ends])
 
 
 def center(values: Sequence[float]) -> float:
     """What several seeds ``[n]`` reach together: the interquartile mean from 10 seeds on, the mean of fewer."""
     statistic = mean if len(values) < SEEDS_FOR_IQM else interquartile_mean
     return float(statistic(np.asarray(values, dtype=np.float64)))
-
-
-def bootstrap_interval(
-    values: Sequence[float], statistic: Callable[[np.ndarray], np.ndarray] = mean, seed: int = 0
-) -> tuple[float, float]:
-    """The percentile bootstrap interval of a statistic, at 95 %.
-
-    Args:
-        values: one number for each seed, ``[n]``.
-        statistic: from ``[..., n]`` to ``[...]``.
-        seed: of the resampling, so that equal values have equal intervals.
-    """
-    numbers = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(len(numbers), size=(RESAMPLES, len(numbers)))
-    low, high = np.quantile(statistic(numbers[draws]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -90,7 +90,7 @@ def joined(curves: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
 @functools.cache
 def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """The replay buffer of a training with these overrides, as a file that goes with this process; and its facts."""
-    from evorl.cli.main import build_workflow, prepare_for
+    from evorl.cli.stored_run import build_workflow, prepare_for
     from evorl.workflows.recorded_steps import save_recorded_steps
 
     config = compose_config([*overrides, "eval_interval=0"])
@@ -131,7 +131,7 @@ def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None
 
 
 def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:
-    from evorl.cli.main import build_workflow, prepare_for
+    from evorl.cli.stored_run import build_workflow, prepare_for
     from evorl.recorders import make_recorder
     from evorl.recorders.recorder_group import RecorderGroup
     from evorl.runs.folder import RunFolder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -46,7 +47,23 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.showing:show_episode_from_arguments",
         "evorl.cli.showing:OPTIONS",
     ),
+    "runs": Command(
+        "List runs: how far they came, which can be resumed.",
+        "[<folder>] [sort=return] [algorithm=ppo] [env=cartpole] [state=finished]",
+        "evorl.cli.listing:list_runs",
+        "evorl.cli.listing:OPTIONS",
+    ),
+    "report": Command(
+        "Write a page on a run, or one that compares many.",
+        "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
+        "evorl.cli.reporting:write_report",
+        "evorl.cli.reporting:OPTIONS",
+    ),
 }
+
+_OPTIONS_OF_A_TRAINING = (
+    "The options are the settings of a training: evorl train agent=... env=... --cfg job shows them all."
+)
 
 
 def main() -> None:
@@ -96,8 +113,30 @@ def help_of(name: str) -> str:
     command = COMMANDS[name]
     lines = f"Usage: evorl {name} {command.usage}\n\n{command.does}\n"
     if command.options is None:
-        return f"{lines}\nThe options are the settings of a training: evorl train --cfg job shows them all.\n"
+        return f"{lines}\n{_settings_in_words() if name == 'train' else _changes_in_words()}\n"
     return f"{lines}\n{options_in_words(options_of(command))}"
+
+
+def _settings_in_words() -> str:
+    """What can be chosen of a training, and where its settings stand."""
+    from evorl.cli.composition import config_folder
+    from evorl.cli.errors import config_names
+
+    chosen = {group: ", ".join(config_names(config_folder() / group)) for group in ("agent", "env")}
+    names = "\n\n".join(
+        textwrap.fill(f"{group}: {told}", 100, break_on_hyphens=False) for group, told in chosen.items()
+    )
+    more = "Other environments by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
+    sweep = "A sweep: evorl train -m agent=ppo,sac seed=0,1,2"
+    return f"{names}\n{more}\n\n{_OPTIONS_OF_A_TRAINING}\n{sweep}"
+
+
+def _changes_in_words() -> str:
+    """What of a run can be changed where it is evaluated."""
+    from evorl.cli.evaluating import EVALUATION_SETTINGS
+
+    told = textwrap.fill(", ".join(EVALUATION_SETTINGS), 100, break_on_hyphens=False)
+    return f"Of the run's settings these can be given anew:\n{told}"
 
 
 def options_of(command: Command) -> Mapping[str, Option]:

@@ -3,11 +3,13 @@
 A config file that names its ``workflow`` holds what differs from this class; it is read with all other settings of the
 class beside it. Two short forms are groups of Hydra, so that they are the same wherever Hydra composes: ``inner=sac``
 and ``learner=sac`` choose a file of ``configs/agent`` for a part of the config, and ``optimizer=sgd`` is
-``optimizer.name=sgd``.
+``optimizer.name=sgd``. Settings tuned for a pair of agent and environment are found by both names that an environment
+has: those for ``env=hopper`` are those for ``env=brax/hopper``.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,6 +56,24 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
+@functools.cache
+def long_names(folder: Path) -> Mapping[str, str]:
+    """Of environments that have a short name, the path by their library: ``{"hopper": "brax/hopper"}``."""
+    files: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
+    defaults = {name: list(file.get("defaults", [])) for name, file in files.items() if set(file) == {"defaults"}}
+    return {name: found[0] for name, found in defaults.items() if len(found) == 1}
+
+
+def as_filed(experiment: str, folder: Path) -> str:
+    """The name of the file of an experiment, such as ``ppo/hopper``, which ``ppo/brax/hopper`` means too."""
+    files, names = folder / "experiment", long_names(folder).items()
+    if (files / f"{experiment}.yaml").is_file():
+        return experiment
+    others = {f"/{name}": f"/{other}" for pair in names for name, other in (pair, pair[::-1])}
+    called = [experiment.removesuffix(name) + other for name, other in others.items() if experiment.endswith(name)]
+    return next((name for name in called if (files / f"{name}.yaml").is_file()), experiment)
+
+
 def complete_what_hydra_reads() -> None:
     """Let Hydra read config files through ``CompleteConfigSource``, in this process."""
     Plugins.instance()  # registers Hydra's own sources, whatever came before
@@ -73,7 +93,7 @@ class CompleteConfigSource(FileConfigSource):
             options = f"env/_{library}" if super().is_config(f"env/_{library}") else "env/_options"
             config = {"defaults": [f"/{options}", "_self_"], "env": {"library": library, "name": name}}
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
-        result = super().load_config(_file_of(config_path))
+        result = super().load_config(self._file_of(config_path))
         package = ""
         if group in AGENT_PARTS:
             result.header["package"] = None
@@ -84,11 +104,11 @@ class CompleteConfigSource(FileConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         """Whether it is a folder, or the name of a short form."""
-        return super().is_group(_file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
+        return super().is_group(self._file_of(config_path)) or _NAMED.fullmatch(config_path) is not None
 
     def is_config(self, config_path: str) -> bool:
         """Whether it is a file, or a choice of a short form."""
-        is_file = super().is_config(_file_of(config_path))
+        is_file = super().is_config(self._file_of(config_path))
         return is_file or _names_a_setting(config_path) or self._names_an_env(config_path)
 
     def _names_an_env(self, config_path: str) -> bool:
@@ -100,15 +120,16 @@ class CompleteConfigSource(FileConfigSource):
 
         return library in LIBRARIES | HOST_LIBRARIES
 
+    def _file_of(self, config_path: str) -> str:
+        group, _, name = config_path.partition("/")
+        if group == "experiment" and name:
+            return f"experiment/{as_filed(name, Path(self.path))}"
+        return f"agent/{name}" if group in AGENT_PARTS else config_path
+
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """The files of a folder; those of ``agent`` for the parts that are agents."""
-        config_path = _file_of(config_path)
+        config_path = self._file_of(config_path)
         return super().list(config_path, results_filter) if super().is_group(config_path) else []
-
-
-def _file_of(config_path: str) -> str:
-    group, _, name = config_path.partition("/")
-    return f"agent/{name}" if group in AGENT_PARTS else config_path
 
 
 def _names_a_setting(config_path: str) -> bool:

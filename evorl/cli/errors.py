@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evorl.cli.composition import AGENT_PARTS, compose_config
+from evorl.cli.composition import AGENT_PARTS
 from evorl.cli.joining import LOST_STATUS, loss_in_words
-from evorl.config.names import no_such
+from evorl.config.names import load, no_such
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
@@ -86,27 +86,8 @@ def _config_error_in_words(error: Exception, config_folder: Path) -> str:
         return sentence(no_such(group, name, config_names(config_folder / group)))
     key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if key:
-        return sentence(no_such("config key", key.group(1), _keys_of_composed(error)))
+        return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(key.group(1), error, config_folder))
     return " ".join(text.split())
-
-
-def _keys_of_composed(error: BaseException | None) -> list[str]:
-    """Every key of the config in which a key was not found, dotted."""
-    from omegaconf import OmegaConf
-
-    while error is not None and getattr(error, "parent_node", None) is None:
-        error = error.__cause__ or error.__context__
-    root: Any = error.parent_node._get_root() if error else _chosen()  # pyright: ignore[reportAttributeAccessIssue]
-    config: Any = OmegaConf.to_container(root)
-    return dotted_keys({key: value for key, value in config.items() if key != "hydra"})
-
-
-def _chosen() -> Any:
-    """The config of the agent that this command line chooses, where an error came before anything was composed."""
-    from hydra.core.global_hydra import GlobalHydra
-
-    GlobalHydra.instance().clear()
-    return compose_config([argument for argument in sys.argv[1:] if argument.startswith("agent=")][-1:])
 
 
 def dotted_keys(config: Any, prefix: str = "") -> list[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,32 +12,28 @@ from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
-from evorl.cli.joining import ProcessLost, leaving_together, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import check_run_settings, names_a_run, run_settings, wandb_settings
+from evorl.cli.joining import leaving_together
+from evorl.cli.overrides import names_a_run, run_settings
 from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
-from evorl.cli.signals import signals_in_words, stop_on_signals
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.cli.signals import signals_in_words
+from evorl.cli.training import train_run
+from evorl.config.names import load
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-    from evorl.runs.recording import Recorder
-    from evorl.workflows.workflow import Workflow
-
-_STARTED = time.perf_counter()
+    from evorl.cli.sweep import Place, Trained
 
 
 def train() -> None:
     """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
-    run_command(train_from_config, "resume")
+    run_command(train_from_config, "resume", "train")
 
 
 def evaluate() -> None:
     """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
-    run_command(evaluate_from_config, "run")
+    run_command(evaluate_from_config, "run", "evaluate")
 
 
 def show_episode() -> None:
@@ -49,19 +43,27 @@ def show_episode() -> None:
         show_episode_from_arguments(sys.argv[1:])
 
 
-def run_command(task: Any, names_run: str) -> None:
-    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``."""
+def run_command(task: Any, names_run: str, command: str) -> None:
+    """Run ``task(config, overrides)`` as the command line says, which names a run by the setting ``names_run``.
+
+    ``command`` is how it is called below ``evorl``.
+    """
     # Exceptions come to us as they are raised, and we say them in words.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
-        import hydra
         from omegaconf import OmegaConf
 
+        if any(flag in arguments for flag in ("--help", "-h")):
+            print(load("evorl.cli.commands:help_of")(command), end="")
+            return
+        _refuse_the_other(arguments, names_run, command)
+        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
+        if names_run == "resume" and _is_of_a_sweep(arguments, usual):
+            return
         if names_a_run(arguments, names_run):
-            usual: Any = OmegaConf.load(config_folder() / "config.yaml")
             task(run_settings(arguments, usual), arguments)
             return
 
@@ -74,7 +76,61 @@ def run_command(task: Any, names_run: str) -> None:
                 check_overrides(*_job_overrides())
                 return task(config)
 
-        hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+        _with_hydra(arguments, job)
+
+
+def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> None:
+    """Call ``job`` with the config that Hydra composes for this command line."""
+    import hydra
+
+    sys.argv[1:] = arguments
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
+
+
+def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
+    """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+    from evorl.cli.overrides import sweep_to_resume
+    from evorl.cli.sweep import is_sweep, resume_sweep, start_sweep
+
+    folder, trust = sweep_to_resume(arguments, usual)
+    if folder is None and not is_sweep(arguments):
+        return False
+
+    def check(job: Sequence[str]) -> None:
+        _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
+
+    def train(job: Sequence[str], place: Place) -> Trained:
+        trained: list[Trained] = []
+
+        def task(config: DictConfig) -> None:
+            if folder is not None and not trust:
+                load("evorl.runs.trust:refuse_foreign_code")(config, folder)
+            trained.append(train_run(config, place=place))
+
+        _with_hydra(job, task)
+        return trained[0]
+
+    def resume(place: Place) -> Trained:
+        words = [f"trust={str(trust).lower()}"]
+        settings = run_settings(words, usual)
+        settings.resume = str(place.root / place.name)
+        return train_run(settings, words, place)
+
+    if folder is not None:
+        resume_sweep(folder, train, resume)
+    else:
+        start_sweep(arguments, check, train, usual.runs_folder)
+    return True
+
+
+def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
+    """Raise ``ValueError`` where a run is named as another command names one: it would be passed over."""
+    other = "run" if names_run == "resume" else "resume"
+    if names_a_run(arguments, other):
+        given = next(argument for argument in arguments if argument.startswith(f"{other}="))
+        value = given.partition("=")[2]
+        meant = f"evorl train resume={value} goes on with a run, evorl evaluate run={value} plays its best checkpoint"
+        raise ValueError(f"evorl {command} takes no {given}: {meant}.")
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
@@ -112,120 +168,9 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
-    from evorl.execution.restoring import restore
-    from evorl.ops.processes import any_says, is_first
-    from evorl.recorders import make_recorder
-    from evorl.recorders.episode_records import episode_recorders
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-
-    check_folders(config)
-    resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
-    if resumed:
-        resumed.refuse_links()
-        config, _ = stored_config(resumed, config.trust, overrides)
-    check_run_settings(config)
-    if config.get("sweep") is not None:
-        return _sweep(config, resumed)
-    prepare_for(config)
-    refuse_different_settings(f"{config} {resumed}")
-    workflow = build_workflow(config)
-    folder = resumed or RunFolder.create(_folder_of_runs(config), config)
-    records = (folder.metrics_csv, folder.metrics_jsonl)
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
-    state, progress = None, None
-    if resumed:
-        state, progress = restore(workflow, checkpointer, config.seed, "latest")
-        resumed.update_config(config)  # the next resume goes on with it
-    settings = config.recorders
-    recorder = make_recorder(
-        folder,
-        progress=settings.progress,
-        tensorboard=settings.tensorboard,
-        wandb=wandb_settings(config),
-        others=episode_recorders(folder, workflow, config),
-    )
-    with stop_on_signals(_resume_command(folder, config)) as should_stop, _closing(recorder, checkpointer, workflow):
-        if progress:
-            recorder.resume_at(progress["iterations"])
-            for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
-                recorder.message(notice)
-            recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
-        with _failures_told(folder, checkpointer, config):
-            workflow.learn(
-                state,
-                key=config.seed,
-                recorder=recorder,
-                checkpointer=checkpointer,
-                progress=progress,
-                should_stop=should_stop,
-            )
-        stopped = any_says(should_stop())
-        end = f"Results are in {folder.path} ({time.perf_counter() - _STARTED:.0f} s in all)"
-        if stopped:
-            end += f"\nTo go on: {_resume_command(folder, config)}"
-        recorder.message(end)
-    if not settings.progress and is_first():
-        print(end, flush=True)
-    return checkpointer.best_score
-
-
-def _sweep(config: DictConfig, resumed: RunFolder | None) -> float | None:
-    from evorl.cli.sweeping import sweep_from_config
-    from evorl.runs.folder import RunFolder
-
-    return sweep_from_config(
-        config,
-        lambda: resumed or RunFolder.create(_folder_of_runs(config, "-sweep"), config),
-        lambda folder: _resume_command(folder, config),
-    )
-
-
-@contextmanager
-def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        checkpointer.close()
-        recorder.close()
-        workflow.close()
-
-
-@contextmanager
-def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
-    """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
-    from evorl.execution.learning import TrainingDiverged
-    from evorl.recorders import LogRecorder
-
-    try:
-        yield
-    except TrainingDiverged as error:
-        on = f"What was recorded is in {folder.path}."
-        if checkpointer.steps:
-            on = f"To go on from the checkpoint: {_resume_command(folder, config)}, with such a setting."
-        log = LogRecorder(folder.log)
-        log.message(f"{error} {on}")
-        log.close()
-        raise TrainingDiverged(f"{error} {on}") from error
-    except Exception as error:
-        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
-        text = loss_in_words(error, f"{kept} {_resume_command(folder, config)}")
-        if text is None:
-            raise
-        raise ProcessLost(text) from error
-
-
-def _resume_command(folder: RunFolder, config: DictConfig) -> str:
-    """The command line that goes on with a run, with the names that have to be given again."""
-    from evorl.runs.trust import as_arguments, foreign_names
-
-    names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
-    return f"{train_command()} {names}"
-
-
-def _folder_of_runs(config: DictConfig, suffix: str = "") -> Path:
     from hydra.core.hydra_config import HydraConfig
 
-    choices = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
-    agent, env = (str(choices.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
-    return Path(config.runs_folder) / f"{agent}-{env}{suffix}"
+    trained = train_run(config, overrides)
+    if trained.stopped and HydraConfig.initialized() and str(HydraConfig.get().mode).endswith("MULTIRUN"):
+        sys.exit(0)  # else a sweep of Hydra's would start its next job
+    return trained.best_return

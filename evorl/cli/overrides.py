@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.composition import AGENT_PARTS
@@ -78,6 +79,28 @@ def run_settings(arguments: Sequence[str], usual: DictConfig) -> DictConfig:
         if override.key_or_group in _RUN_FOLDER_KEYS:
             settings[override.key_or_group] = override.value()
     return settings
+
+
+def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path | None, bool]:
+    """The folder of a sweep that ``resume=`` names, if it names one, and whether it may name code outside evorl.
+
+    Raises:
+        ValueError: there is anything else among the arguments: the jobs of a sweep are as they were.
+    """
+    from evorl.runs.sweep_folder import SweepFolder
+
+    given = [argument.removeprefix("resume=") for argument in arguments if argument.startswith("resume=")]
+    places = [place for name in given[-1:] for place in (Path(name), Path(str(usual.runs_folder)) / name)]
+    folder = next((place for place in places if SweepFolder.is_there(place)), None)
+    if folder is None:
+        return None, False
+    others = [argument for argument in arguments if not argument.startswith(("resume=", "trust="))]
+    if others:
+        raise ValueError(
+            f"{folder} is a sweep, whose jobs go on as they began: leave {' '.join(others)} out, or resume one of its "
+            "runs by itself."
+        )
+    return folder, bool(run_settings(arguments, usual).trust)
 
 
 def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tuple[str, ...] | None) -> set[str]:

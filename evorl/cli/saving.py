@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def save_replay() -> None:
     """``save_replay.py run=<run folder>|latest``: write the replay buffer of the run's last checkpoint beside it."""
-    run_command(save_replay_from_config, "run")
+    run_command(save_replay_from_config, "run", "save-replay")
 
 
 def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> None:

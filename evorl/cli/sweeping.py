@@ -12,6 +12,7 @@ from evorl.cli.stored_run import build_workflow, prepare_for
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.cli.sweep import Trained
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import SweepRun
 
@@ -21,7 +22,7 @@ _OF_THE_SWEEP = "seed num_seeds devices workflow resume run runs_folder trust re
 
 def sweep_from_config(
     config: DictConfig, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
-) -> float | None:
+) -> Trained:
     """Train all settings of ``config.sweep``, or go on with those that are left.
 
     Args:
@@ -30,11 +31,12 @@ def sweep_from_config(
         resume_command: that goes on with it.
 
     Returns:
-        The mean return of the best setting; ``None`` if the sweep was stopped.
+        The mean return of the best setting, ``None`` if the sweep was stopped.
 
     Raises:
         ValueError: a setting cannot be, in words.
     """
+    from evorl.cli.sweep import Trained
     from evorl.config.nodes import plain
     from evorl.recorders import LogRecorder, ProgressRecorder
     from evorl.sweeps.grouping import grouped
@@ -67,13 +69,13 @@ def sweep_from_config(
             write_sweep(table, settings, returns, config.num_seeds)
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")
-            return None
+            return Trained(None, True)
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         shown = ", ".join(f"{name}={value}" for name, value in settings[best].items())
         tell(f"Best of {len(settings)} settings: {shown}, with a return of {last_score(returns[best]):.1f}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
-        return last_score(returns[best])
+        return Trained(last_score(returns[best]), False)
     finally:
         log.close()
 

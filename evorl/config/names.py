@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _LISTED = 12  # so many names are told beside the nearest one
+_MEANT = 3  # so many that mean the same
 
 
 def did_you_mean(name: object, valid: Iterable[object]) -> str:
     """`` Did you mean 'relu'?`` for the nearest valid name, with a leading space; empty if none is near.
 
-    Capitals do not count. The nearest dotted name is one with the same last part, if there is any.
+    What means the same is nearest: ``discount`` for ``gamma``. Capitals do not count. The nearest dotted name is one
+    with the same last part, if there is any.
     """
-    folded = {str(option).lower(): str(option) for option in valid}
+    options = [str(option) for option in valid]
+    if meant := load("evorl.config.other_words:called_here")(str(name), options):
+        return f" Did you mean {' or '.join(map(repr, meant[:_MEANT]))}?"
+    folded = {option.lower(): option for option in options if option != str(name)}
     wrong = str(name).lower()
     same_end = [option for option in folded if option.rpartition(".")[2] == wrong.rpartition(".")[2]]
     near = difflib.get_close_matches(wrong, same_end or folded, n=1, cutoff=0.0 if same_end else 0.6)
@@ -33,7 +38,8 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
     options = [str(option) for option in valid]
     hint = did_you_mean(name, options)
     above = str(name).rpartition(".")[0]
-    siblings = [option for option in options if option.rpartition(".")[0] == above] or options
+    siblings = [option for option in options if option.rpartition(".")[0] == above]
+    siblings = siblings or [option for option in options if "." not in option] or options
     there_are = "" if not siblings or (hint and len(siblings) > _LISTED) else f" There are: {', '.join(siblings)}."
     return f"there is no {what} {name!r}.{hint}{there_are}"
 

@@ -24,7 +24,7 @@ from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
 from evorl.replay_buffers.ring import ReplayState
-from evorl.runs.recording import Recorder, RunPlan
+from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
 SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
@@ -58,7 +58,11 @@ def run_learning(
     done = 0 if state is None else int(state.iterations)
     counted = 0 if state is None or workflow.timesteps_per_iteration else processes.on_host(state.timesteps).total()
     run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
-    return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
+    try:
+        return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
+    except Exception as error:
+        run.recorder.failure(error)
+        raise
 
 
 def _for_charts(state: State) -> State:
@@ -127,7 +131,7 @@ class LearningRun:
         total = self.last_iteration * self.steps if self.steps else int(self.workflow.total_timesteps)
         self.recorder.start(
             RunPlan(
-                name=type(self.workflow).__name__,
+                name=self._title(key if state is None else None),
                 total_timesteps=total,
                 first_timesteps=self.timesteps,
                 first_iterations=self.iterations,
@@ -157,6 +161,11 @@ class LearningRun:
         for name, chart in self.workflow.charts(_for_charts(state)).items():
             self.recorder.chart(name, chart)
         return state
+
+    def _title(self, key: Key | int | None) -> str:
+        library, _, name = (self.workflow.env.title or "").partition("/")
+        algorithm = algorithm_name(type(self.workflow).__name__)
+        return run_title(algorithm, name or library, key if isinstance(key, int) else None, self.num_seeds)
 
     def _refuse_endless_iterations(self) -> None:
         steps, total = self.steps or self.workflow.most_timesteps_per_iteration, self.workflow.total_timesteps

@@ -165,3 +165,9 @@ def state_bytes(shapes: Any) -> int:
 
 def _item_size(x: Any) -> int:
     return 8 if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x.dtype.itemsize
+
+
+def describe_devices() -> str:
+    """What computes here, in words: ``2 x cpu``, ``1 x NVIDIA H100 80GB HBM3``."""
+    kinds = [device.device_kind for device in jax.devices()]
+    return ", ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))

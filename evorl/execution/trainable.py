@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import jax
 from jax.sharding import AxisType, Mesh
 
+from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import DATA_AXIS
 from evorl.runs.recording import Chart
 from evorl.types import Key, PyTreeDict, State
@@ -58,6 +59,11 @@ class Trainable(Protocol):
     sharded_axes: ClassVar[Mapping[str, int]]
     optional_metrics: ClassVar[tuple[str, ...]]
     rows_stand_alone: ClassVar[bool]
+
+    @property
+    def env(self) -> VectorEnv:
+        """The training environments."""
+        ...
 
     @property
     def execution(self) -> Execution:

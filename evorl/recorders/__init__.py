@@ -13,6 +13,7 @@ from evorl.recorders.plain_lines import PlainLines
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
 from evorl.recorders.standard import make_recorder
+from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
 from evorl.runs.recording import Recorder
@@ -28,6 +29,7 @@ __all__ = [
     "ProgressRecorder",
     "Recorder",
     "RecorderGroup",
+    "StateRecorder",
     "TensorBoardRecorder",
     "WandbRecorder",
     "draw_learning_curve",

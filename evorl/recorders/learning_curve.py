@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evorl.recorders.run_status import EVALUATION, TRAINING
+from evorl.recorders.run_status import EVALUATION, TRAINING, spread_column
 from evorl.runs.files import open_to_write, writing_to
 from evorl.runs.recording import Recorder, RunPlan
 
@@ -45,7 +45,8 @@ class LearningCurveRecorder(Recorder):
 def draw_learning_curve(metrics_csv: Path | str, picture: Path | str, title: str = "") -> bool:
     """Draw returns over environment steps, and the learner's own metrics small below.
 
-    The evaluation return has its standard deviation over episodes as a band, the training return a thin line.
+    The evaluation return has its standard deviation as a band: over seeds, each of which is a thin line, or, of one
+    seed, over episodes. The training return is a thin line.
 
     Returns:
         Whether there was anything to draw.
@@ -104,11 +105,17 @@ def _draw_returns(axes: Axes, curves: Curves, title: str) -> None:
         axes.plot(*curves[TRAINING], color=BLUE, linewidth=1.0, alpha=0.75, label="training episodes")
     if EVALUATION in curves:
         steps, means = curves[EVALUATION]
-        spreads = dict(zip(*curves.get(f"{EVALUATION}_std", ([], [])), strict=True))
+        column, num_seeds = spread_column(curves, EVALUATION)
+        spreads = dict(zip(*curves.get(column, ([], [])), strict=True))
         low = [mean - spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         high = [mean + spreads.get(step, 0.0) for step, mean in zip(steps, means, strict=True)]
         if spreads:
-            axes.fill_between(steps, low, high, color=GREEN, alpha=0.16, linewidth=0, label="± standard deviation")
+            over = f"{num_seeds} seeds" if num_seeds else "episodes"
+            label = f"± standard deviation over {over}"
+            axes.fill_between(steps, low, high, color=GREEN, alpha=0.16, linewidth=0, label=label)
+        for seed in range(num_seeds):
+            label = "each seed" if seed == 0 else None
+            axes.plot(*curves[f"{EVALUATION}_seed_{seed}"], color=GREEN, linewidth=0.7, alpha=0.6, label=label)
         marker = "o" if len(steps) <= 40 else None
         axes.plot(steps, means, color=GREEN, linewidth=2.0, marker=marker, markersize=3.5, label="evaluation")
         _label_last(axes, steps[-1], means[-1])

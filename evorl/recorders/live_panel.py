@@ -26,6 +26,8 @@ SECONDS_BETWEEN_FRAMES = 0.2
 SHARE_OF_TIME = 0.01  # a frame is put off until drawing has cost no more than this
 MAX_LOSSES = 9
 WIDTH = 84
+HISTORY = 24  # characters of the curve beside the evaluation return, half as many beside one that says much
+SHORT_RETURN = 22
 
 
 class LivePanel(Recorder):
@@ -125,7 +127,8 @@ def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     grid.add_row("", "", "")
     if EVALUATION in row:
         returns = printable(f"[bold green]{format_return(row, EVALUATION)}", encoding)
-        grid.add_row("evaluation return", returns, printable(_history(status), encoding))
+        shown = HISTORY if len(format_return(row, EVALUATION)) < SHORT_RETURN else HISTORY // 2
+        grid.add_row("evaluation return", returns, printable(_history(status, shown), encoding))
     if TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
@@ -133,9 +136,9 @@ def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     return [grid]
 
 
-def _history(status: RunStatus) -> str:
+def _history(status: RunStatus, width: int) -> str:
     best = f" [dim]best {max(status.evaluations):,.1f}" if len(status.evaluations) > 1 else ""
-    return f"[green]{sparkline(status.evaluations, 24)}[/]{best}"
+    return f"[green]{sparkline(status.evaluations, width)}[/]{best}"
 
 
 def _losses(status: RunStatus) -> list[RenderableType]:

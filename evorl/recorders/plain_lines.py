@@ -14,10 +14,14 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 SECONDS_BETWEEN_LINES = 2.0
 LONGEST_SILENCE = 60.0
 FRACTION_BETWEEN_LINES = 0.05
+WIDTH = 80  # of a terminal, as it opens; logs are read there too
+_INDENT = " " * 6  # below the steps, which stand behind the share of them
 
 
 class PlainLines(Recorder):
-    """A line for every evaluation and message, and now and then one on the progress.
+    """Lines for every message and evaluation, and now and then on the progress.
+
+    A sign of progress is one line, and below it the metrics that fit another one; ``metrics.csv`` has all of them.
 
     Args:
         stream: where the lines go; standard output when ``None``.
@@ -44,7 +48,7 @@ class PlainLines(Recorder):
         self._status.take_row(row)
         if any(name.startswith("eval/") for name in row):
             self._evaluated_at = self._status.timesteps
-            self._line(describe_metrics(row))
+            self._lines(row)
 
     def progress(self, timesteps: int, steps_per_second: float, latest: Row) -> None:
         if self._status is None:
@@ -54,18 +58,20 @@ class PlainLines(Recorder):
         is_due = self._status.fraction - self._last_fraction >= FRACTION_BETWEEN_LINES or silence >= LONGEST_SILENCE
         if is_due and silence >= SECONDS_BETWEEN_LINES and timesteps != self._evaluated_at:
             fresh = {name: value for name, value in self._status.latest.items() if not name.startswith("eval/")}
-            self._line(describe_metrics(fresh))
+            self._lines(fresh)
 
     def message(self, text: str) -> None:
         self._print(text)
 
-    def _line(self, metrics: str) -> None:
+    def _lines(self, metrics: Row) -> None:
         assert self._status is not None, "start() makes the status"
         status = self._status
         total = f"{status.plan.total_timesteps:,}"
         speed = f"  {status.steps_per_second:,.0f} steps/s" if status.steps_per_second else ""
         left = f"  {format_duration(status.seconds_left)} left" if status.fraction < 1 else ""
-        self._print(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}  {metrics}")
+        self._print(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}")
+        if below := describe_metrics(metrics, width=WIDTH - len(_INDENT)):
+            self._print(_INDENT + below)
         self._last_time, self._last_fraction = self._clock(), status.fraction
 
     def _print(self, text: str) -> None:

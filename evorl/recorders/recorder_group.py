@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from evorl.metrics import EvaluationMetrics
@@ -9,16 +10,24 @@ from evorl.runs.recording import Chart, Recorder, Row, RunPlan
 
 
 class RecorderGroup(Recorder):
-    """Several recorders as one, called in the order given."""
+    """Several recorders as one, called in the order given.
 
-    def __init__(self, recorders: Iterable[Recorder]) -> None:
+    Args:
+        recorders: to be called.
+        title: by which the run goes in all of them; ``None`` for the one in its plan.
+    """
+
+    def __init__(self, recorders: Iterable[Recorder], title: str | None = None) -> None:
         self.recorders = tuple(recorders)
+        self._title = title
 
     def resume_at(self, iterations: int) -> None:
         for recorder in self.recorders:
             recorder.resume_at(iterations)
 
     def start(self, plan: RunPlan) -> None:
+        if self._title is not None:
+            plan = dataclasses.replace(plan, name=self._title)
         for recorder in self.recorders:
             recorder.start(plan)
 
@@ -41,6 +50,10 @@ class RecorderGroup(Recorder):
     def chart(self, name: str, chart: Chart) -> None:
         for recorder in self.recorders:
             recorder.chart(name, chart)
+
+    def failure(self, error: Exception) -> None:
+        for recorder in self.recorders:
+            recorder.failure(error)
 
     def close(self) -> None:
         """Close every recorder, also when one of them fails; the first failure is raised at the end."""

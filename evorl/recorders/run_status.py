@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from evorl.runs.recording import Row, RunPlan
 
@@ -67,14 +67,16 @@ class RunStatus:
         return left / pace if pace > 0 and math.isfinite(pace) else math.nan
 
 
-def describe_metrics(row: Row, num_losses: int = 4) -> str:
-    """A phrase on the returns and losses in a row."""
+def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None) -> str:
+    """A phrase on the returns and losses in a row; of at most ``width`` characters, the last ones being left out."""
     parts = []
     if EVALUATION in row:
         parts.append(f"evaluation return {format_return(row, EVALUATION)}")
     if TRAINING in row:
         parts.append(f"training return {format_return(row, TRAINING)}")
     parts += [f"{name} {format_number(value)}" for name, value in losses(row)[:num_losses]]
+    while width is not None and len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
     return "  ".join(parts)
 
 
@@ -85,9 +87,17 @@ def losses(row: Row) -> list[tuple[str, float]]:
 
 
 def format_return(row: Row, name: str) -> str:
-    """A return, with its standard deviation where the row has it."""
-    spread = f" ± {row[name + '_std']:,.1f}" if f"{name}_std" in row else ""
-    return f"{row[name]:,.1f}{spread}"
+    """A return, with its standard deviation where the row has it: over seeds where there are several, and says so."""
+    column, num_seeds = spread_column(row, name)
+    if column not in row:
+        return f"{row[name]:,.1f}"
+    return f"{row[name]:,.1f} ± {row[column]:,.1f}" + (f" over {num_seeds} seeds" if num_seeds else "")
+
+
+def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:
+    """The column of a return's standard deviation, and over how many seeds it is; 0 for the episodes of one seed."""
+    num_seeds = sum(column.startswith(f"{name}_seed_") for column in columns)
+    return f"{name}_std_over_seeds" if num_seeds else f"{name}_std", num_seeds
 
 
 def format_number(value: float) -> str:

@@ -13,6 +13,7 @@ from evorl.recorders.learning_curve import LearningCurveRecorder
 from evorl.recorders.log_recorder import LogRecorder
 from evorl.recorders.progress_recorder import ProgressRecorder
 from evorl.recorders.recorder_group import RecorderGroup
+from evorl.recorders.state_recorder import StateRecorder
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 from evorl.recorders.wandb_recorder import WandbRecorder
 from evorl.runs.folder import RunFolder
@@ -22,6 +23,7 @@ from evorl.runs.recording import Recorder
 def make_recorder(
     folder: RunFolder,
     *,
+    title: str | None = None,
     progress: bool = True,
     live: bool | None = None,
     tensorboard: bool = True,
@@ -33,6 +35,7 @@ def make_recorder(
 
     Args:
         folder: the run folder.
+        title: what the run is called on the screen and in pictures; ``None`` for the name in its plan.
         progress: show progress on the screen.
         live: a live panel (``True``), plain lines (``False``), or what fits the output (``None``).
         tensorboard: write TensorBoard events.
@@ -43,6 +46,7 @@ def make_recorder(
     if not is_first():
         return RecorderGroup(())
     recorders: list[Recorder] = [
+        StateRecorder(folder.state),  # first: it refuses a run that is in training already
         LogRecorder(folder.log),
         CsvRecorder(folder.metrics_csv),
         JsonlRecorder(folder.metrics_jsonl),
@@ -57,4 +61,4 @@ def make_recorder(
         recorders.append(ProgressRecorder(live))
     if learning_curve:  # last: the picture is drawn when the files and the screen are closed
         recorders.append(LearningCurveRecorder(folder.metrics_csv, folder.learning_curve))
-    return RecorderGroup(recorders)
+    return RecorderGroup(recorders, title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class WandbRecorder(Recorder):
             ) from error
         with writing_to(self.folder):
             self._run = wandb.init(
-                dir=str(self.folder), id=self._run_id(wandb), resume="allow", mode=self._mode, **self._settings
+                dir=str(self.folder), id=self._run_id(), resume="allow", mode=self._mode, **self._settings
             )
         # Rows carry their own axis: wandb's step cannot go back, as a resume from an earlier checkpoint does.
         self._run.define_metric("timesteps")
@@ -67,12 +68,12 @@ class WandbRecorder(Recorder):
         if run is not None:
             run.finish()
 
-    def _run_id(self, wandb: Any) -> str:
+    def _run_id(self) -> str:
         stored = self.folder / "wandb" / "run_id.txt"
         make_folder(stored.parent)
         refuse_link(stored)
         if not stored.exists():
-            write_text(stored, wandb.util.generate_id())
+            write_text(stored, secrets.token_hex(4))  # W&B's own ids are of eight characters too
         run_id = stored.read_text(encoding="utf-8", errors="replace").strip()
         if not re.fullmatch(r"[\w-]+", run_id, flags=re.ASCII):
             raise RunFolderError(f"{stored} holds no id of a run: remove it, and another id is made.")

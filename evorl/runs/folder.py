@@ -88,6 +88,16 @@ class RunFolder:
         return self.path / "plots"
 
     @property
+    def about(self) -> Path:
+        """What started the run each time: command, versions, device; see ``evorl.runs.about``."""
+        return self.path / "about.json"
+
+    @property
+    def state(self) -> Path:
+        """Whether the run goes on and how it ended, see ``evorl.runs.run_state``."""
+        return self.path / "state.json"
+
+    @property
     def log(self) -> Path:
         """What was said during the run, with times."""
         return self.path / "run.log"
@@ -112,7 +122,7 @@ class RunFolder:
     def _make(cls, root: Path, config: Any, name: str | None) -> Self:
         with writing_to(root):
             root.mkdir(parents=True, exist_ok=True)
-            path = root / name if name else _new_folder(root)
+            path = root / name if name else new_folder(root)
             folder = cls(path.resolve())
             if folder.config.exists():
                 raise RunFolderError(f"{path} holds a run already: resume it (resume={path}), or choose another name.")
@@ -216,8 +226,13 @@ def _free_number(folder: Path) -> int:
     return max(numbers, default=0) + 1
 
 
-def _new_folder(root: Path) -> Path:
-    base = time.strftime("%Y-%m-%d_%H-%M-%S")
+def new_folder(root: Path, prefix: str = "") -> Path:
+    """Make a folder below ``root`` that goes by the time, with a number behind it where that is taken.
+
+    Raises:
+        RunFolderError: thousands of them are.
+    """
+    base = prefix + time.strftime("%Y-%m-%d_%H-%M-%S")
     for number in range(1, 10_000):
         path = root / (base if number == 1 else f"{base}_{number}")
         with contextlib.suppress(FileExistsError):

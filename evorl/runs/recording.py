@@ -65,12 +65,25 @@ def for_each_seed(name: str, num_seeds: int | None, chart_of: Callable[[Any], Ch
     return {f"{name}_seed_{i}": chart_of(i) for i in range(num_seeds)}
 
 
+def algorithm_name(workflow: str) -> str:
+    """The name of an algorithm, out of its workflow's class: ``PPO`` for ``evorl.algorithms.ppo.PPOWorkflow``."""
+    return workflow.rpartition(".")[2].removesuffix("Workflow")
+
+
+def run_title(algorithm: str, env: str | None, seed: int | None, num_seeds: int = 1) -> str:
+    """What a run is, in a few words: ``PPO on CartPole-v1, seed 0``, or ``seeds 0 to 3``; parts may be unknown."""
+    where = f" on {env}" if env else ""
+    if seed is None:
+        return f"{algorithm}{where}"
+    return f"{algorithm}{where}, " + (f"seeds {seed} to {seed + num_seeds - 1}" if num_seeds > 1 else f"seed {seed}")
+
+
 @dataclasses.dataclass(frozen=True)
 class RunPlan:
     """What a run sets out to do; recorders are told at the start.
 
     Attributes:
-        name: of the algorithm's workflow.
+        name: what it is, see ``run_title``.
         total_timesteps: environment steps of the whole run, for each seed.
         first_timesteps: environment steps already taken when it starts (0 unless resumed).
         first_iterations: iterations already done.
@@ -113,6 +126,9 @@ class Recorder:
 
     def chart(self, name: str, chart: Chart) -> None:
         """A table that describes the end of the run, and how to draw it."""
+
+    def failure(self, error: Exception) -> None:
+        """The run ends by an error, which is raised after this."""
 
     def close(self) -> None:
         """The run is over; may be called twice."""

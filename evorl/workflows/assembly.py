@@ -22,9 +22,8 @@ WorkflowClass: TypeAlias = Any
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
-    (
-        "workflow seed sweep resume run runs_folder trust recorders checkpoints_kept compilation_cache deterministic"
-    ).split()
+    "workflow title seed sweep resume run runs_folder trust recorders checkpoints_kept".split()
+    + ["compilation_cache", "deterministic"]
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset(

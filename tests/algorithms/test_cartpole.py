@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from evorl.cli.main import build_workflow, config_folder
+from evorl.cli.composition import config_folder
+from evorl.cli.stored_run import build_workflow
 from tests.support.compilation import compiled_to_run_long
 
 # The evaluation return that is asked of the middle one of the seeds: of thirty-two, one or two end in a bad moment, and

@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from evorl.cli.composition import compose_config, config_folder
+from evorl.cli.composition import as_filed, compose_config, config_folder
 from evorl.ec.optimizers import OpenES
 
 
@@ -38,6 +38,16 @@ def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:
 def test_an_optimizer_has_the_settings_of_the_search_that_it_names() -> None:
     config = compose_config(["agent=ec/openes", "env=cartpole"])
     assert config.optimizer.mirror_sampling is OpenES(pop_size=2).mirror_sampling
+
+
+def test_an_environment_has_the_same_settings_by_each_of_its_names() -> None:
+    short, long = compose_config(["env=hopper"]), compose_config(["env=brax/hopper"])
+    assert short == long
+    assert short.total_timesteps == 3_000_000
+    assert compose_config(["agent=dqn", "env=gymnax/CartPole-v1"]).n_step == 3
+    inner = compose_config(["agent=meta/pbt", "inner=ppo", "env=brax/hopper"]).inner
+    assert inner.agent.entropy_coefficient == 0.001
+    assert as_filed("ppo/host/hopper", config_folder()) == "ppo/host/hopper"  # another library's, with its own settings
 
 
 def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
-from evorl.cli.composition import compose_config
+from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import TRACEBACK_VARIABLE, errors_in_words, print_any_character
-from evorl.cli.main import config_folder
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +113,10 @@ def test_a_name_is_of_the_agent_that_was_chosen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for overrides, expected in (
-        (["agent=sac", "gae_lambda=0.9"], "There is no config key 'gae_lambda'. There are: "),
+        (
+            ["agent=sac", "gae_lambda=0.9"],
+            "There is no config key 'gae_lambda' here: it is a setting of other agents (a2c, ppo, trpo).",
+        ),
         (["agent=ppo", "gae_lamda=0.9"], "There is no config key 'gae_lamda'. Did you mean 'gae_lambda'?\n"),
         (["agent=sac", "optimizer=sgd"], "There is no config key 'optimizer'. Did you mean 'actor_optimizer'?\n"),
         (["agent=meta/pbt", "inner=sca"], "There is no agent 'sca'. Did you mean 'sac'?\n"),

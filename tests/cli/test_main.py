@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 import pytest
 
 from evorl.cli import main as cli
+from evorl.cli import training
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
 from evorl.runs.storage import read_about
+from evorl.runs.sweep_folder import SweepFolder
 from evorl.workflows.workflow import Workflow
 
 SMALL = [
@@ -67,6 +71,68 @@ def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
     assert out.startswith(f"Results are in {folder.path} (")
     assert err == ""
     assert folder.path.parent.name == "ppo-cartpole"
+
+
+def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
+    told = [line[21:] for line in trained.log.read_text().splitlines()]
+    assert told[0] == "General defaults: there are no settings tuned for ppo in cartpole."
+    assert told[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
+    assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
+
+
+def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path: Path) -> None:
+    arguments = [argument for argument in SMALL if not argument.startswith("env=")]
+    _, err = run(cli.train, "agent=pqn", "env=gymnax/CartPole-v1", *arguments, f"runs_folder={tmp_path}")
+    assert err == ""
+    assert "Tuned settings: pqn/cartpole.\n" in RunFolder.latest(tmp_path).log.read_text()
+
+
+def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two jobs the second is stopped; a resume leaves the first alone and ends the second as if nothing had been."""
+    seen = []
+
+    @contextmanager
+    def stop_second_job(way_on: str):
+        seen.append(way_on)
+        yield lambda: len(seen) == 2
+
+    monkeypatch.setattr(training, "stop_on_signals", stop_second_job)
+    quiet = [argument for argument in SMALL if "progress" not in argument]
+    out, err = run(cli.train, "-m", *quiet, f"runs_folder={tmp_path}", "recorders.progress=false", "seed=0,1")
+    assert err == ""
+    (folder,) = tmp_path.iterdir()
+    sweep = SweepFolder.open(folder)
+    assert [job.state for job in sweep.jobs] == ["finished", "stopped"]
+    assert (folder / "1-seed_1" / "config.yaml").is_file()
+    assert f"resume={folder}\n" in out
+    assert seen[0].endswith(f"resume={folder}")
+    before = (folder / "0-seed_0" / "metrics.csv").stat()
+    out, err = run(cli.train, f"resume={folder}")
+    assert (err, "[2 of 2] seed=1\n" in out, "[1 of 2]" in out) == ("", True, False)
+    assert (folder / "0-seed_0" / "metrics.csv").stat() == before
+    sweep = SweepFolder.open(folder)
+    assert [(job.state, job.timesteps) for job in sweep.jobs] == [("finished", 128)] * 2
+    assert "num_epochs=3" in run(cli.train, f"resume={folder}", "num_epochs=3")[1]
+
+
+def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_path: Path) -> None:
+    """The default agent has no tau; a wrong key is found before the first job."""
+    arguments = ["-m", "agent=sac,td3", "env=pendulum", f"runs_folder={tmp_path}"]
+    _, err = run(cli.train, *arguments, "tau=0.1", "taau=1")
+    assert err == "Error: There is no config key 'taau'. Did you mean 'tau'?\n"
+    assert list(tmp_path.iterdir()) == []
+    _, err = run(cli.train, *arguments, "tau=0.1", "num_envs=nope")
+    assert "num_envs must be a positive whole number, got 'nope'." in err
+    (folder,) = tmp_path.iterdir()
+    assert [job.state for job in SweepFolder.open(folder).jobs] == ["failed", "waiting"]
+
+
+def test_help_is_our_own(run) -> None:
+    out, _ = run(cli.train, "--help")
+    assert out.startswith("Usage: evorl train [agent=ppo]")
+    assert "qd/pga_me" in out
+    out, _ = run(cli.evaluate, "-h")
+    assert "eval_episodes" in out
 
 
 def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
@@ -179,6 +245,17 @@ def test_a_resume_that_cannot_work_changes_nothing(run, trained: RunFolder, argu
     assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
 
 
+def test_a_run_that_is_in_training_is_left_alone(run, trained: RunFolder) -> None:
+    held = HeldState(trained.state)
+    held.hold()
+    before = sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*"))
+    out, err = run(cli.train, f"resume={trained.path}", "total_timesteps=256")
+    held.release()
+    said = f"Error: {trained.path} is in training already: stop that training, or wait for it.\n"
+    assert (out, err) == ("", said)
+    assert sorted((path, path.stat().st_mtime) for path in trained.path.rglob("*")) == before
+
+
 def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     quiet = [argument for argument in SMALL if "progress" not in argument]
     arguments = [*quiet, f"runs_folder={tmp_path}", "recorders.progress=true"]
@@ -188,8 +265,12 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
     assert err.count("became") == 1
     assert err.endswith(f"What was recorded is in {folder}.\n")
     assert (folder / "run.log").read_text().count("became") == 1
+    state = read_state(folder / "state.json", folder / "run.log")
+    assert state.state == FAILED
+    assert str(state.failure).startswith("TrainingDiverged: ")
     run(cli.train, *arguments)
     folder = RunFolder.latest(tmp_path)
+    assert read_state(folder.state, folder.log).state == FINISHED
     out, err = run(cli.train, f"resume={folder.path}", "total_timesteps=256", "optimizer.learning_rate=1e30")
     assert f"resume={folder.path}, with such a setting." in err
 
@@ -222,12 +303,16 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["devices=100000"], "devices=100000 is too many: this machine has"),
         (["num_seeds=1e10"], "num_seeds must be at most 2^31 - 1 = 2,147,483,647, got 10000000000.0."),
         (["num_seeds=1e9"], "num_seeds=1,000,000,000 is too large. The largest that may fit is "),
+        (
+            ["run=latest"],
+            "evorl train takes no run=latest: evorl train resume=latest goes on with a run, evorl evaluate",
+        ),
         (["run=x"], "Which"),
         (["run=3"], "There is no folder 3."),
     ],
 )
 def test_nonsense_is_one_sentence(run, tmp_path: Path, arguments: list[str], said: str) -> None:
-    if arguments[0].startswith("run="):
+    if arguments[0].startswith("run=") and "train" not in said:
         _, err = run(cli.evaluate, *(arguments if said != "Which" else []))
     else:
         folder = () if arguments[0].startswith(("runs_folder", "resume")) else (f"runs_folder={tmp_path}",)
@@ -253,7 +338,7 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
             "(set JAX_PLATFORMS='' to automatically choose an available backend)"
         )
 
-    monkeypatch.setattr(cli, "build_workflow", build)
+    monkeypatch.setattr(training, "build_workflow", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err == (
         "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "

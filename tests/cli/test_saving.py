@@ -11,15 +11,16 @@ from omegaconf import OmegaConf
 
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3_bc import TD3BCWorkflow
-from evorl.cli import main as cli
+from evorl.cli.composition import config_folder
 from evorl.cli.saving import save_replay_from_config
+from evorl.cli.stored_run import build_workflow
 from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.replay_file import read_columns, read_replay_facts
 from tests.support.small_workflows import SAC_CONFIG
 
-RUN = {key: value for key, value in OmegaConf.load(cli.config_folder() / "config.yaml").items() if key != "defaults"}
+RUN = {key: value for key, value in OmegaConf.load(config_folder() / "config.yaml").items() if key != "defaults"}
 RUN = {key: value for key, value in RUN.items() if key not in ("hydra", "actors")} | {"compilation_cache": False}
 PENDULUM = {"library": "gymnax", "name": "Pendulum-v1", "max_episode_steps": 10}
 
@@ -30,7 +31,7 @@ def _stored(root: Path, name: str, workflow: type, **settings: Any) -> tuple[Run
     config = {**RUN, **SAC_CONFIG, "workflow": path, "env": PENDULUM, "checkpoint_interval": 0, **settings}
     folder = RunFolder.create(root, OmegaConf.create(config), name=name)
     checkpointer = RunCheckpointer(folder.checkpoints)
-    state = cli.build_workflow(OmegaConf.create(config)).learn(checkpointer=checkpointer)
+    state = build_workflow(OmegaConf.create(config)).learn(checkpointer=checkpointer)
     checkpointer.close()
     return folder, state
 
@@ -57,9 +58,7 @@ def test_what_one_run_recorded_another_learns_from(tmp_path: Path, capsys: pytes
         tmp_path, "offline", TD3BCWorkflow, replay={"load": str(folder.path)}, total_timesteps=20
     )
     assert int(learned.iterations) == 10  # of two updates each
-    again, progress = restore(
-        cli.build_workflow(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest"
-    )
+    again, progress = restore(build_workflow(offline.load_config()), RunCheckpointer(offline.checkpoints), 0, "latest")
     assert progress["timesteps"] == 20
     np.testing.assert_array_equal(again.replay_state.data.rewards, learned.replay_state.data.rewards)
 

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from evorl.cli.main import config_folder
+from evorl.cli.composition import config_folder
 from evorl.envs import available_envs
 from evorl.envs.options import EnvOptions
 

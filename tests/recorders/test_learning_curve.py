@@ -38,6 +38,26 @@ def test_returns_alone_and_losses_alone_can_be_drawn(tmp_path: Path) -> None:
     assert draw_learning_curve(csv, tmp_path / "b.png")
 
 
+def test_of_several_seeds_each_is_a_line_and_the_band_is_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    seeds = "eval/episode_return_seed_0,eval/episode_return_seed_1"
+    columns = f"eval/episode_return,eval/episode_return_std,eval/episode_return_std_over_seeds,{seeds}"
+    csv = tmp_path / "metrics.csv"
+    csv.write_text(f"iterations,timesteps,{columns}\n1,100,2.0,50.0,1.0,1.0,3.0\n2,200,4.0,50.0,2.0,2.0,6.0\n")
+    assert draw_learning_curve(csv, tmp_path / "a.png")
+    (axes,) = drawn[0].axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[1.0, 2.0], [3.0, 6.0], [2.0, 4.0]]
+    band = axes.collections[0].get_datalim(axes.transData)
+    assert (band.y0, band.y1) == (1.0, 6.0)
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == ["± standard deviation over 2 seeds", "each seed", "evaluation"]
+
+
 def test_a_run_without_rows_has_no_picture(tmp_path: Path) -> None:
     csv, picture = tmp_path / "metrics.csv", tmp_path / "learning_curve.png"
     group = RecorderGroup([CsvRecorder(csv), LearningCurveRecorder(csv, picture)])

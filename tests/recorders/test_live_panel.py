@@ -66,6 +66,20 @@ def test_long_names_of_metrics_are_not_cut() -> None:
     assert all(name in stream.getvalue() for name in names)
 
 
+def test_the_spread_over_seeds_fits_beside_the_history() -> None:
+    console, stream = make_console()
+    panel = LivePanel(console)
+    panel.start(make_plan(num_seeds=10))
+    seeds = {f"eval/episode_return_seed_{i}": -1234.5 for i in range(10)}
+    for i in range(40):
+        returns = {"eval/episode_return": -1234.5 - i, "eval/episode_return_std_over_seeds": 1234.5}
+        panel.write({"timesteps": i, **returns, **seeds})
+    panel.close()
+    last = stream.getvalue()[stream.getvalue().rindex("PPOWorkflow") :]
+    assert "-1,273.5 ± 1,234.5 over 10 seeds" in last
+    assert "best -1,234.5" in last
+
+
 def test_frames_are_put_off_so_that_they_cost_one_percent() -> None:
     console, stream = make_console()
     clock = Clock()

@@ -21,6 +21,9 @@ class Noting(Recorder):
     def resume_at(self, iterations: int) -> None:
         self.calls.append((self.name, "resume_at", iterations))
 
+    def failure(self, error: Exception) -> None:
+        self.calls.append((self.name, str(error)))
+
     def close(self) -> None:
         self.calls.append((self.name, "close"))
         if self.failure:
@@ -34,8 +37,9 @@ def test_a_group_passes_everything_on_in_order() -> None:
     group.write(make_row(1))
     group.progress(100, 1.0, {})
     group.message("hello")
+    group.failure(ValueError("no"))
     group.close()
-    assert calls == [("a", "write", 1), ("b", "write", 1), ("a", "close"), ("b", "close")]
+    assert calls == [("a", "write", 1), ("b", "write", 1), ("a", "no"), ("b", "no"), ("a", "close"), ("b", "close")]
 
 
 def test_all_are_closed_even_when_one_fails() -> None:

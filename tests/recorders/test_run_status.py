@@ -61,6 +61,14 @@ def test_a_phrase_on_a_row() -> None:
         "evaluation return 300.0 ± 4.0  training return 200.0  policy_loss -0.01  value_loss 9.819"
     )
     assert describe_metrics({}) == ""
+    short = describe_metrics(make_row(10), width=60)
+    assert short == "evaluation return 300.0 ± 4.0  training return 200.0"
+
+
+def test_of_several_seeds_the_spread_is_over_seeds() -> None:
+    seeds = {f"eval/episode_return_seed_{i}": 299.0 + i for i in range(3)}
+    row = {**make_row(10), **seeds, "eval/episode_return_std_over_seeds": 0.8}
+    assert describe_metrics(row, num_losses=0).startswith("evaluation return 300.0 ± 0.8 over 3 seeds  training")
 
 
 @pytest.mark.parametrize(

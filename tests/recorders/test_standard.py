@@ -22,6 +22,7 @@ def test_an_ordinary_run_fills_its_folder(tmp_path: Path, capsys: pytest.Capture
         "tensorboard",
         "learning_curve.png",
         "run.log",
+        "state.json",
     }
     assert "evaluation return 300.0" in capsys.readouterr().out
 

@@ -1,8 +1,10 @@
-"""Weights & Biases, with a stand-in for the library."""
+"""Weights & Biases: one run of the real library, offline, and a stand-in for what it need not be started for."""
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from evorl.recorders import WandbRecorder
 from evorl.runs.files import RunFolderError
+from tests.support.optional_packages import need
 from tests.support.recorded_runs import make_plan, make_row, record
 
 
@@ -37,9 +40,22 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
 
     library = types.ModuleType("wandb")
     library.init = init  # pyright: ignore[reportAttributeAccessIssue]
-    library.util = types.SimpleNamespace(generate_id=lambda: f"id{len(started)}")  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "wandb", library)
     return started
+
+
+def test_the_real_library_keeps_the_rows_offline_and_goes_on_as_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("wandb", "wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    record(WandbRecorder(tmp_path, config={"seed": 1}), last=6)
+    time.sleep(1 - time.time() % 1)  # wandb calls what it keeps by the second
+    record(WandbRecorder(tmp_path, config={"seed": 1}), first=7)
+    run_id = (tmp_path / "wandb" / "run_id.txt").read_text()
+    kept = b"".join(path.read_bytes() for path in sorted(tmp_path.glob(f"wandb/offline-run-*/run-{run_id}.wandb")))
+    assert kept.count(b"train/value_loss") >= 12  # a line for each row, and more in summaries
+    assert all(repr(make_row(i)["train/value_loss"]).encode() in kept for i in range(1, 13))
 
 
 def test_rows_are_sent_over_environment_steps(tmp_path: Path, runs: list[FakeRun]) -> None:
@@ -55,7 +71,10 @@ def test_rows_are_sent_over_environment_steps(tmp_path: Path, runs: list[FakeRun
 def test_a_resumed_run_goes_on_as_the_same_one(tmp_path: Path, runs: list[FakeRun]) -> None:
     record(WandbRecorder(tmp_path), last=3)
     record(WandbRecorder(tmp_path), first=4)
-    assert [run.settings["id"] for run in runs] == ["id0", "id0"]
+    record(WandbRecorder(tmp_path / "another"))
+    ids = [run.settings["id"] for run in runs]
+    assert ids[0] == ids[1] != ids[2]
+    assert re.fullmatch(r"\w{8}", ids[0])
     assert runs[1].settings["resume"] == "allow"
 
 

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from benchmarks.speed.child import Reading, read_settings, serve, timed
-from evorl.cli.main import prepare_for
+from evorl.cli.stored_run import prepare_for
 
 
 class Training:
@@ -24,7 +24,7 @@ class Training:
     def __init__(self, settings: dict[str, Any]) -> None:
         from omegaconf import OmegaConf
 
-        from evorl.cli.main import build_workflow
+        from evorl.cli.stored_run import build_workflow
 
         self.recording = settings.get("recording", True)
         self.config = {"eval_interval": 0, "log_interval": 5000, **settings["config"]}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.speed.child import read_settings, serve, timed
-from evorl.cli.main import prepare_for
+from evorl.cli.stored_run import prepare_for
 
 
 def prepare() -> Any:

@@ -16,7 +16,7 @@ from benchmarks.speed.comparison import (
     readings_by_side,
     show_quantity,
 )
-from evorl.cli.main import build_workflow
+from evorl.cli.stored_run import build_workflow
 
 
 def rounds(*speeds: float) -> list[dict[str, float]]:

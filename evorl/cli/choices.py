@@ -1,0 +1,55 @@
+"""What a run is called, by the names of files that its command line chose: its folder, its title, whose settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.composition import AGENT_PARTS, as_filed
+from evorl.runs.recording import algorithm_name, run_title
+
+
+def choices() -> Mapping[str, Any]:
+    """The option chosen of each config group; empty where Hydra composed nothing, as in a notebook."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+
+
+def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
+    """Where the runs of this agent in this environment are: ``runs/ppo-cartpole``."""
+    agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
+    return Path(runs_folder) / f"{agent}-{env}"
+
+
+def title_of(config: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+    """``config.title``, or algorithm, environment and seeds in words: ``PPO on CartPole-v1, seed 0``.
+
+    The algorithm is called as its file is, where that is not its class: ``ddpg on Pendulum-v1, seed 0``.
+    """
+    if config.get("title"):
+        return str(config["title"])
+    algorithm = algorithm_name(str(config["workflow"]))
+    name = str(chosen.get("agent", algorithm)).rpartition("/")[2]
+    if name.replace("_", "") != algorithm.lower():
+        algorithm = name
+    env = config["env"]
+    if isinstance(env, Mapping):
+        env = env.get("name") or env.get("factory")
+    return run_title(algorithm, str(env), config["seed"], config.get("num_seeds", 1))
+
+
+def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
+    """Whether settings are tuned for this pair of agent and environment, in words; ``None`` where nobody chose."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if "agent" not in chosen:
+        return None
+    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    groups = [f"experiment@{part}" for part in AGENT_PARTS] + ["experiment"]
+    names = {as_filed(str(chosen[group]), folder) for group in groups if chosen.get(group) for folder in folders}
+    tuned = sorted(n for n in names if any((folder / "experiment" / f"{n}.yaml").is_file() for folder in folders))
+    if tuned:
+        return f"Tuned settings: {', '.join(tuned)}."
+    return f"General defaults: there are no settings tuned for {chosen['agent']} in {chosen.get('env')}."

@@ -1,0 +1,51 @@
+"""``evorl runs``: which runs there are, how far they came, which can be resumed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from evorl.cli.command_options import Option, read_options
+
+OPTIONS = {
+    "sort": Option("newest", "return, best, steps or newest, the greatest first; or run, algorithm, env, state"),
+    "algorithm": Option(None, "only those of this algorithm, as in algorithm=ppo", text=True),
+    "env": Option(None, "only those in environments with this in their name", text=True),
+    "state": Option(None, "only those that are running, stopped, finished or failed", text=True),
+}
+
+
+def list_runs(arguments: Sequence[str]) -> list[str]:
+    """Print the runs in a folder, at any depth.
+
+    Args:
+        arguments: the folder, ``runs`` by default, and options.
+
+    Returns:
+        The names of the runs, in the order printed.
+
+    Raises:
+        ValueError: an option is unknown or cannot be; in words.
+        RunFolderError: there is no such folder.
+    """
+    settings, folders = read_options(arguments, OPTIONS, "evorl runs", unnamed="folder")
+    if len(folders) > 1:
+        raise ValueError(f"one folder at a time, got {', '.join(folders)}: name the one above them.")
+
+    from evorl.recorders.screen import print_line
+    from evorl.reports.recorded_run import find_runs
+    from evorl.reports.run_list import Filters, as_lines, in_order, readable
+
+    runs, notes = readable(find_runs(folders[0] if folders else "runs"))
+    filters = Filters(settings["algorithm"], settings["env"], settings["state"])
+    runs = in_order(filters.chosen(runs), settings["sort"])
+    for line in as_lines(runs) if runs else ["No runs."]:
+        print_line(line)
+    waiting = [run for run in runs if run.can_be_resumed]
+    if waiting:
+        newest = max(waiting, key=lambda run: run.folder.saved_at or 0.0)
+        command = shlex.quote(f"resume={newest.folder.path}")
+        print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
+    for note in notes:
+        print_line(note)
+    return [run.name for run in runs]

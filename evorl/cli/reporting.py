@@ -1,0 +1,107 @@
+"""``evorl report``: one page on a run, or one that compares many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.command_options import Option, read_options
+
+OPTIONS = {
+    "to": Option(None, "the page; null for report.html in the folder named, of several in this one", text=True),
+    "by": Option(None, "what groups differ by: agent, env, run or settings, as in by=agent,optimizer.name", text=True),
+    "metric": Option(None, "a column of metrics.csv, as in metric=eval/success; null for the return", text=True),
+    "csv": Option(None, "a file for the table of results too; --csv alone puts it beside the page", text=True),
+    "title": Option(None, "of the page; null for one that says what was trained", text=True),
+    "pictures": Option(True, "whether pictures and videos of the run folders are in the page"),
+    "algorithm": Option(None, "only runs of this algorithm", text=True),
+    "env": Option(None, "only runs in environments with this in their name", text=True),
+    "state": Option(None, "only runs that are running, stopped, finished or failed", text=True),
+    "runs_folder": Option("runs", "where runs are looked for by their names"),
+}  # fmt: skip
+
+
+def write_report(arguments: Sequence[str]) -> Path:
+    """Write a page, and say where it is.
+
+    Args:
+        arguments: run folders, ``latest``, or folders of runs at any depth; and options.
+
+    Raises:
+        ValueError: no run is named, an option is unknown or cannot be, or nothing was recorded; in words.
+        RunFolderError: there is no such run or folder, or the page cannot be written.
+    """
+    settings, places = read_options(_without_flag(arguments), OPTIONS, "evorl report", unnamed="run")
+    if not places:
+        raise ValueError("Which runs? Name run folders, folders that hold runs, or latest: evorl report runs")
+
+    from evorl.config.values import checked_value
+    from evorl.recorders.screen import print_line
+    from evorl.reports.page import Report
+    from evorl.reports.recorded_run import named
+    from evorl.reports.run_list import Filters, readable
+    from evorl.reports.summary_table import as_csv
+    from evorl.runs.files import RunFolderError, make_folder, write_text, writing_to
+
+    checked_value(settings["pictures"], bool, "pictures")
+    found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
+    runs, notes = readable(named(found))
+    runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
+    for note in notes:
+        print_line(note)
+    if not runs:
+        raise RunFolderError(f"There are no such runs in {', '.join(places)}.")
+    by = [name.strip() for name in (settings["by"] or "").split(",") if name.strip()]
+    report = Report.of(runs, by, settings["metric"], settings["title"])
+    text = report.to_html(settings["pictures"])
+    page = _page(settings["to"], places)
+    outputs = {page: text}
+    if settings["csv"] is not None:
+        outputs[Path(settings["csv"]).expanduser() if settings["csv"] else page.with_suffix(".csv")] = as_csv(
+            report.groups
+        )
+    for path, content in outputs.items():
+        with writing_to(path.parent):
+            make_folder(path.parent)
+            write_text(path, content)
+    print_line(f"{_counted(report)}: {' and '.join(map(str, outputs))} ({len(text.encode()) / 1e6:.1f} MB)")
+    return page
+
+
+def _without_flag(arguments: Sequence[str]) -> list[str]:
+    """``--csv``, ``--csv=<file>`` and ``--csv <file>.csv`` as the option that they are short for."""
+    plain: list[str] = []
+    for argument in arguments:
+        if plain and plain[-1] == "csv=" and argument.endswith(".csv"):
+            plain[-1] += argument
+        elif argument == "--csv" or argument.startswith("--csv="):
+            plain.append(f"csv={argument.partition('=')[2]}")
+        else:
+            plain.append(argument)
+    return plain
+
+
+def _folders(place: str, runs_folder: str) -> list[Any]:
+    """The run folders that an argument names."""
+    from evorl.reports.recorded_run import find_runs
+    from evorl.runs.folder import RunFolder
+
+    path = Path(place).expanduser()
+    if path.name == "multirun.yaml":  # what Hydra leaves of a sweep, in the folder of its runs
+        path = path.parent
+    if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path)):
+        return [run.folder for run in found]
+    return [RunFolder.find(place, runs_folder)]
+
+
+def _page(to: str | None, places: Sequence[str]) -> Path:
+    if to is not None:
+        return Path(to).expanduser()
+    only = Path(places[0]).expanduser()
+    return (only if len(places) == 1 and only.is_dir() else Path()) / "report.html"
+
+
+def _counted(report: Any) -> str:
+    numbers = {"run": len(report.runs), "group": len(report.groups)}
+    return ", ".join(f"{number} {what}{'' if number == 1 else 's'}" for what, number in numbers.items())

@@ -1,0 +1,257 @@
+"""A sweep, ``evorl train -m agent=ppo,sac seed=0,1,2``: one run after another, in one folder, which can be resumed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evorl.cli.joining import own_place, train_command
+from evorl.cli.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from evorl.runs.sweep_folder import SweepFolder, SweepJob
+
+SWEEP_FLAGS = ("-m", "--multirun")
+_FOLDER_FLAGS = ("--config-dir", "-cd")
+_SHOWN = 10  # settings told at the end, the best ones
+
+
+class Trained(NamedTuple):
+    """What came of a training.
+
+    Attributes:
+        best_return: the best evaluation return; ``None`` where nothing was evaluated.
+        stopped: whether it was asked to stop before its end.
+    """
+
+    best_return: float | None
+    stopped: bool
+
+
+class Place(NamedTuple):
+    """Where a job's run is, and how it is told to go on.
+
+    Attributes:
+        root: the folder of the sweep.
+        name: of the run's folder.
+        way_on: the command line that goes on with the sweep.
+        should_stop: whether the sweep was asked to stop, as while a program is compiled.
+    """
+
+    root: Path
+    name: str
+    way_on: str
+    should_stop: Callable[[], bool]
+
+
+Train = Callable[[Sequence[str], Place], Trained]
+
+
+def is_sweep(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for a sweep that runs here: in one process, by no sweeper or launcher of Hydra's."""
+    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+    others = any(argument.startswith(("hydra/", "hydra.")) for argument in arguments)
+    return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
+
+
+def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], Any], train: Train, usual: str) -> None:
+    """Run every combination of what is separated by commas, or given as ``range(...)``.
+
+    Args:
+        arguments: of the command line.
+        check: composes the config of a job, and raises for what cannot be; called for all jobs before the first.
+        train: trains a job.
+        usual: the folder of all runs, where the command line names none.
+
+    Raises:
+        ValueError: an override cannot be run through.
+    """
+    from evorl.runs.sweep_folder import SweepFolder
+
+    overrides, flags = split_arguments(arguments)
+    jobs = list(combinations(overrides))
+    for job, _ in jobs:
+        check([*job, *flags])
+    roots = [argument.partition("=")[2] for argument in jobs[0][0] if argument.startswith("runs_folder=")]
+    _run_jobs(SweepFolder.create(roots[-1] if roots else usual, flags, jobs), train)
+
+
+def resume_sweep(path: Path | str, train: Train, resume: Callable[[Place], Trained]) -> None:
+    """Go on with a sweep: what is finished is passed over, what was stopped goes on, all else starts.
+
+    Args:
+        path: the folder of the sweep.
+        train: trains a job from its beginning.
+        resume: goes on with the run of a job that has a checkpoint.
+    """
+    from evorl.runs.sweep_folder import SweepFolder
+
+    _run_jobs(SweepFolder.open(path), train, resume)
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides of a command line, and its flags but the one that asks for a sweep."""
+    overrides, flags = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in _FOLDER_FLAGS:
+            flags += [argument, next(remaining, "")]
+        elif argument.startswith("-"):
+            flags += [] if argument in SWEEP_FLAGS else [argument]
+        else:
+            overrides.append(argument)
+    return overrides, flags
+
+
+def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The overrides of each job, and what of them differs from job to job; the last one varies fastest.
+
+    Raises:
+        ValueError: an interval, which has no values one by one.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    choices: dict[str, list[str]] = {}
+    varied = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [override.input_line or ""]
+        elif not override.is_discrete_sweep():
+            raise ValueError(
+                f"{override.input_line}: an interval has no values to run through. Give values, {key}=1,2,3, or choose "
+                "a sweeper of Hydra that draws from intervals (hydra/sweeper=optuna, once it is installed)."
+            )
+        else:
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            varied.append(key)
+    for job in itertools.product(*choices.values()):
+        given = dict(zip(choices, job, strict=True))
+        yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
+
+
+def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[Place], Trained] | None = None) -> None:
+    way_on = f"{train_command()} resume={sweep.path}"
+    with stop_on_signals(way_on) as should_stop:
+        for number, job in enumerate(sweep.jobs, start=1):
+            if job.state == "finished":
+                continue
+            if should_stop():
+                break
+            print(f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}", flush=True)
+            resumes = resume is not None and sweep.run_of(job).saved_at is not None
+            if not resumes:
+                job.folder = _free_name(sweep.path, job.folder)
+            place = Place(sweep.path, job.folder, way_on, should_stop)
+            stopped = _run_job(
+                sweep,
+                job,
+                lambda place=place, job=job, resumes=resumes: (
+                    resume(place) if resumes and resume else train([*job.overrides, *sweep.flags], place)
+                ),
+            )
+            if stopped:
+                break
+    _tell(sweep, way_on)
+
+
+def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
+    """Run a job and store what came of it; whether it was asked to stop."""
+    from evorl.execution.learning import TrainingDiverged
+
+    job.state = "running"
+    sweep.save()
+    try:
+        trained = run()
+    except TrainingDiverged as error:  # as a step size of a sweep may be too large
+        print(f"Failed: {error}", flush=True)
+        _take_down(sweep, job, "failed", None)
+        return False
+    except BaseException:
+        _take_down(sweep, job, "failed", None)
+        raise
+    _take_down(sweep, job, "stopped" if trained.stopped else "finished", trained.best_return)
+    return trained.stopped
+
+
+def _free_name(root: Path, name: str) -> str:
+    """The name, with a number behind it where a run without a checkpoint has it."""
+    names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
+    return next(name for name in names if not (root / name).exists())
+
+
+def _take_down(sweep: SweepFolder, job: SweepJob, state: str, best: float | None) -> None:
+    """Store what came of a job."""
+    from evorl.recorders.learning_curve import read_curves
+    from evorl.recorders.run_status import EVALUATION
+
+    metrics = sweep.run_of(job).metrics_csv
+    curves = read_curves(metrics) if metrics.is_file() else {}
+    returns = curves.get(EVALUATION, ([], []))[1]
+    job.state, job.best_return = state, best if best is None or math.isfinite(best) else None
+    job.last_return = returns[-1] if returns else None
+    job.timesteps = int(max((steps[-1] for steps, _ in curves.values()), default=0))
+    sweep.save()
+
+
+def ranked(jobs: Sequence[SweepJob]) -> list[tuple[str, list[SweepJob]]]:
+    """Settings but for the seed, and the jobs of each, the one with the best mean of best evaluation returns first."""
+    settings: dict[str, list[SweepJob]] = {}
+    for job in jobs:
+        settings.setdefault(job.words(but=("seed", "env")) or "all", []).append(job)
+    return sorted(settings.items(), key=lambda setting: -_score(setting[1])[0])
+
+
+def _score(jobs: Sequence[SweepJob]) -> tuple[float, float, int]:
+    """Mean, standard deviation and number of the best evaluation returns of some jobs, of those that have one."""
+    returns = [job.best_return for job in jobs if job.best_return is not None]
+    if not returns:
+        return -math.inf, 0.0, 0
+    mean = sum(returns) / len(returns)
+    return mean, math.sqrt(sum((x - mean) ** 2 for x in returns) / len(returns)), len(returns)
+
+
+def _tell(sweep: SweepFolder, way_on: str) -> None:
+    """Draw the picture, and say which setting was best; of each environment for itself, whose returns are its own."""
+    from evorl.recorders.learning_curve import read_curves
+    from evorl.recorders.run_status import EVALUATION
+    from evorl.recorders.screen import print_line
+    from evorl.recorders.sweep_curves import draw_sweep
+
+    panels, lines = {}, []
+    for env in dict.fromkeys(job.setting.get("env") for job in sweep.jobs):
+        ranking = ranked([job for job in sweep.jobs if job.setting.get("env") == env])
+        tables = {
+            name: [sweep.run_of(job).metrics_csv for job in jobs if sweep.run_of(job).metrics_csv.is_file()]
+            for name, jobs in ranking
+        }
+        curves = {name: [read_curves(path).get(EVALUATION) for path in paths] for name, paths in tables.items()}
+        panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}
+        lines += _ranking_in_words(ranking, env)
+    drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
+    counts = {state: sum(job.state == state for job in sweep.jobs) for state in ("finished", "stopped", "failed")}
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    for line in lines:
+        print_line(line)
+    print(f"Sweep of {len(sweep.jobs)} runs ({told}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
+    if any(job.state != "finished" for job in sweep.jobs):
+        print(f"To go on with the sweep: {way_on}")
+
+
+def _ranking_in_words(ranking: Sequence[tuple[str, Sequence[SweepJob]]], env: str | None) -> Iterator[str]:
+    """The best settings, a line each."""
+    known = [(name, *_score(jobs)) for name, jobs in ranking if _score(jobs)[2]]
+    if not known:
+        return
+    where = f" in env={env}" if env else ""
+    name, mean, std, runs = known[0]
+    told = f"{mean:,.1f}" + (f" ± {std:,.1f} over {runs} runs" if runs > 1 else "")
+    if len(ranking) == 1:
+        yield f"Best evaluation return{where}: {told}"
+        return
+    yield f"Best{where}: {name}, with a best evaluation return of {told}"
+    for name, mean, std, runs in known[1:_SHOWN]:
+        yield f"  {name}: {mean:,.1f}" + (f" ± {std:,.1f}" if runs > 1 else "")

@@ -1,0 +1,170 @@
+"""A training as a composed config says: its run folder, its recorders and checkpoints, how it ends and goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
+from evorl.cli.composition import config_folder
+from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
+from evorl.cli.overrides import check_run_settings, wandb_settings
+from evorl.cli.signals import stop_on_signals
+from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from evorl.cli.sweep import Place, Trained
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+    from evorl.runs.recording import Recorder
+    from evorl.workflows.workflow import Workflow
+
+_STARTED = time.perf_counter()
+
+
+def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
+    """As ``train_from_config``, for a job of a sweep that has its ``place``."""
+    from evorl.cli.sweep import Trained
+    from evorl.execution.restoring import restore
+    from evorl.ops.processes import any_says, is_first
+    from evorl.recorders import make_recorder
+    from evorl.recorders.episode_records import episode_recorders
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+    from evorl.runs.run_state import refuse_running
+
+    started = time.perf_counter() if place else _STARTED
+    check_folders(config)
+    resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
+    if resumed:
+        resumed.refuse_links()
+        refuse_running(resumed.state)
+        config, _ = stored_config(resumed, config.trust, overrides)
+    check_run_settings(config)
+    if config.get("sweep") is not None:
+        return _sweep(config, resumed)
+    prepare_for(config)
+    refuse_different_settings(f"{config} {resumed}")
+    workflow = build_workflow(config)
+    chosen = choices()
+    title = config.title = title_of(config, chosen)
+    root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
+    folder = resumed or RunFolder.create(root, config, name)
+    way_on = place.way_on if place else resume_command(folder, config)
+    records = (folder.metrics_csv, folder.metrics_jsonl)
+    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
+    state, progress = None, None
+    if resumed:
+        state, progress = restore(workflow, checkpointer, config.seed, "latest")
+        resumed.update_config(config)  # the next resume goes on with it
+    _note_start(folder, overrides)
+    settings = config.recorders
+    recorder = make_recorder(
+        folder,
+        title=title,
+        progress=settings.progress,
+        tensorboard=settings.tensorboard,
+        wandb=wandb_settings(config),
+        others=episode_recorders(folder, workflow, config),
+    )
+    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
+        if progress:
+            recorder.resume_at(progress["iterations"])
+            for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
+                recorder.message(notice)
+            recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
+        elif origin := origin_of_settings(chosen):
+            recorder.message(origin)
+        with _failures_told(folder, checkpointer, config):
+            workflow.learn(
+                state,
+                key=config.seed,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                progress=progress,
+                should_stop=lambda: should_stop() or bool(place and place.should_stop()),
+            )
+        stopped = any_says(should_stop() or bool(place and place.should_stop()))
+        end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
+        if stopped and not place:
+            end += f"\nTo go on: {way_on}"
+        recorder.message(end)
+    if not settings.progress and is_first():
+        print(end, flush=True)
+    return Trained(checkpointer.best_score, stopped)
+
+
+def _sweep(config: DictConfig, resumed: RunFolder | None) -> Trained:
+    """Many settings side by side instead of one training."""
+    from evorl.cli.sweeping import sweep_from_config
+    from evorl.runs.folder import RunFolder
+
+    def find_folder() -> RunFolder:
+        runs = folder_of_runs(config.runs_folder, choices())
+        return resumed or RunFolder.create(runs.with_name(f"{runs.name}-sweep"), config)
+
+    return sweep_from_config(config, find_folder, lambda folder: resume_command(folder, config))
+
+
+@contextmanager
+def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        checkpointer.close()
+        recorder.close()
+        workflow.close()
+
+
+@contextmanager
+def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
+    """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
+    from evorl.execution.learning import TrainingDiverged
+    from evorl.recorders import LogRecorder
+
+    try:
+        yield
+    except TrainingDiverged as error:
+        on = f"What was recorded is in {folder.path}."
+        if checkpointer.steps:
+            on = f"To go on from the checkpoint: {resume_command(folder, config)}, with such a setting."
+        log = LogRecorder(folder.log)
+        log.message(f"{error} {on}")
+        log.close()
+        raise TrainingDiverged(f"{error} {on}") from error
+    except Exception as error:
+        kept = " Its checkpoints are kept; to go on:" if checkpointer.steps else " To start again:"
+        text = loss_in_words(error, f"{kept} {resume_command(folder, config)}")
+        if text is None:
+            raise
+        raise ProcessLost(text) from error
+
+
+def resume_command(folder: RunFolder, config: DictConfig) -> str:
+    """The command line that goes on with a run, with the names that have to be given again."""
+    from evorl.runs.trust import as_arguments, foreign_names
+
+    names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
+    return f"{train_command()} {names}"
+
+
+def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
+    """Write down by what the training was started, in a sweep by the settings of this one job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from evorl.execution.plan import describe_devices
+    from evorl.ops.processes import is_first
+    from evorl.runs.about import add_start, describe_start
+
+    if not is_first():
+        return
+    names = {}
+    if HydraConfig.initialized() and not overrides:
+        names = {name: str(choices().get(name, usual)) for name, usual in (("agent", "run"), ("env", "env"))}
+        overrides = list(HydraConfig.get().overrides.task)
+    start = describe_start(train_command(), overrides, describe_devices(), config_folder().parent)
+    add_start(folder.about, names | start)

@@ -1,0 +1,116 @@
+"""A key on the command line that the composed config has not: whose it is, what it is called here, what is near."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.cli.composition import compose_config
+from evorl.cli.errors import config_names, dotted_keys
+from evorl.cli.settings import commented_settings
+from evorl.config.names import no_such
+from evorl.config.other_words import called_here
+
+_AGENTS_TOLD = 8
+
+
+def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) -> str:
+    """What to say of a key that there is not.
+
+    Args:
+        key: as it was given.
+        error: of the composition, which may know the config in which the key was not found.
+        folder: the config tree.
+    """
+    config = _composed(key, error)
+    if (off := _setting_that_is_off(key, config)) is not None:
+        return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
+    keys = dotted_keys(config)
+    is_near = called_here(key, keys) or any(known.endswith(f".{key}") for known in keys)
+    agents = () if is_near else tuple(_agents_with(key, folder))
+    if not agents:
+        return no_such("config key", key, keys)
+    told = ", ".join(agents[:_AGENTS_TOLD]) + (" ..." if len(agents) > _AGENTS_TOLD else "")
+    yours = "evorl train agent=... --cfg job shows what yours has."
+    return f"there is no config key {key!r} here: it is a setting of other agents ({told}). {yours}"
+
+
+def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:
+    """The config in which a key was not found; where it came to none, that of this command line without the key."""
+    from omegaconf import OmegaConf
+
+    while error is not None and getattr(error, "parent_node", None) is None:
+        error = error.__cause__ or error.__context__
+    root: Any = error.parent_node._get_root() if error else _chosen(key)  # pyright: ignore[reportAttributeAccessIssue]
+    config: Any = OmegaConf.to_container(root)
+    return {name: value for name, value in config.items() if name != "hydra"}
+
+
+def _chosen(key: str) -> Any:
+    """The config of the agent and environment of this command line, of a sweep the first, without the key."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+
+    GlobalHydra.instance().clear()
+    overrides = [argument for argument in sys.argv[1:] if _is_choice(argument) and not argument.startswith(f"{key}=")]
+    folders = [f"file://{Path(folder).absolute()}" for folder in _own_folders(sys.argv[1:])]
+    search = [f"hydra.searchpath=[{','.join(folders)}]"] if folders else []
+    try:
+        return compose_config([*search, *(override.split(",")[0] for override in overrides)])
+    except HydraException:  # another choice is wrong as well
+        return compose_config()
+
+
+def _is_choice(argument: str) -> bool:
+    name, equals, value = argument.partition("=")
+    return bool(equals and value) and name in ("agent", "env", "experiment", "inner", "learner", "evolution", "replay")
+
+
+def _own_folders(arguments: list[str]) -> Iterator[str]:
+    """Folders of configs that flags add."""
+    flags = ("--config-dir", "-cd")
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        if name in flags:
+            yield value if equals else following
+
+
+def _setting_that_is_off(key: str, config: Mapping[str, Any]) -> str | None:
+    """The setting above the key that is null, so that nothing stands below it.
+
+    It may be an empty mapping by now: Hydra makes one on the way to the key.
+    """
+    path: list[str] = []
+    value: Any = config
+    for name in key.split(".")[:-1]:
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        path.append(name)
+        value = value[name]
+    return ".".join(path) if path and value in (None, {}) else None
+
+
+def _example(off: str, key: str, folder: Path) -> str:
+    """How to give a setting that is off, and what its comment says."""
+    name = key.removeprefix(f"{off}.")
+    whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
+    files = [folder / "config.yaml", folder / "env" / "_options.yaml"]
+    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    comments = {path: comment for text in texts for path, _, comment in commented_settings(text) if comment}
+    return f"{whole}: {comments[off]}." if off in comments else f"{whole}."
+
+
+def _agents_with(key: str, folder: Path) -> Iterable[str]:
+    """The agents that have a setting of this path."""
+    from omegaconf import OmegaConf
+
+    from evorl.workflows.assembly import complete_config, workflow_class
+
+    for name in config_names(folder / "agent"):
+        file: Any = OmegaConf.to_container(OmegaConf.load(folder / "agent" / f"{name}.yaml"))
+        if "workflow" in file:
+            file.pop("defaults", None)
+            if key in dotted_keys(complete_config(workflow_class(file["workflow"]), file)):
+                yield name

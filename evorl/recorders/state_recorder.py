@@ -1,0 +1,47 @@
+"""``state.json``: that a run goes on, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from evorl.runs.recording import Recorder, Row, RunPlan
+from evorl.runs.run_state import FAILED, FINISHED, RUNNING, STOPPED, HeldState, RunState
+
+
+class StateRecorder(Recorder):
+    """Says "running" from the start, and at the end whether the run is finished, stopped or failed.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        RunFolderError: the run is in training already; or the disk is full or read-only.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._file = HeldState(path)
+        self._total: int | None = None
+        self._timesteps = 0
+        self._failure: str | None = None
+
+    def resume_at(self, iterations: int) -> None:
+        self._file.hold()
+
+    def start(self, plan: RunPlan) -> None:
+        self._total, self._timesteps, self._failure = plan.total_timesteps, plan.first_timesteps, None
+        self._file.write(RunState(RUNNING, self._total))
+
+    def write(self, row: Row) -> None:
+        self._timesteps = int(row["timesteps"])
+
+    def failure(self, error: Exception) -> None:
+        self._failure = f"{type(error).__name__}: {error}".splitlines()[0]
+        with contextlib.suppress(OSError):  # the disk may be what failed
+            self._file.write(RunState(FAILED, self._total, self._failure))
+
+    def close(self) -> None:
+        if self._total is not None and self._failure is None:
+            self._file.write(RunState(FINISHED if self._timesteps >= self._total else STOPPED, self._total))
+        self._total = None
+        self._file.release()

@@ -1,0 +1,79 @@
+"""The learning curves of all settings of a sweep in one picture."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evorl.recorders.learning_curve import GREY, tidy
+from evorl.runs.files import open_to_write, writing_to
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curve = tuple[Sequence[float], Sequence[float]]
+MAX_NAMED = 20  # settings in the legend, the best ones
+MAX_WITHIN = 6  # so many stand within the picture
+
+
+def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[Curve]]]) -> bool:
+    """Draw evaluation returns over environment steps: a colour for each setting, a thin line for each of its runs.
+
+    Args:
+        picture: the PNG to write.
+        panels: by title, drawn below one another; in each the settings by their names, the best one first, and the
+            curves ``(steps, returns)`` of their runs.
+
+    Returns:
+        Whether there was anything to draw.
+
+    Raises:
+        RunFolderError: the picture cannot be written.
+    """
+    panels = {title: {name: runs for name, runs in panel.items() if runs} for title, panel in panels.items()}
+    panels = {title: panel for title, panel in panels.items() if panel}
+    if not panels:
+        return False
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells when it builds its font cache
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 4.4 * len(panels)), dpi=130, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, (title, panel) in enumerate(panels.items(), start=1):
+        _draw_panel(figure.add_subplot(len(panels), 1, place), title, panel)
+    with writing_to(Path(picture).parent), open_to_write(picture, "wb") as file:
+        figure.savefig(file, format="png")
+    return True
+
+
+def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps at which every run was evaluated, and the mean of their returns there; all of it for a single run."""
+    steps = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
+    tables = [dict(zip(*run, strict=True)) for run in runs]
+    return np.asarray(steps), np.asarray([np.mean([table[step] for table in tables]) for step in steps])
+
+
+def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) -> None:
+    from matplotlib import colormaps
+
+    colours = colormaps["tab10"].colors if len(panel) <= 10 else colormaps["viridis"](np.linspace(0, 0.95, len(panel)))  # pyright: ignore[reportAttributeAccessIssue]
+    for (name, runs), colour in zip(panel.items(), colours, strict=False):
+        if len(runs) > 1:
+            for steps, returns in runs:
+                axes.plot(steps, returns, color=colour, linewidth=0.7, alpha=0.4)
+        of_several = f" (mean of {len(runs)})" if len(runs) > 1 else ""
+        steps, means = mean_curve(runs)
+        marker = "o" if len(steps) <= 40 else None
+        axes.plot(steps, means, color=colour, linewidth=2.0, marker=marker, markersize=3, label=f"{name}{of_several}")
+    tidy(axes)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
+    axes.set_xlabel("environment steps", fontsize=9, color=GREY)
+    axes.set_ylabel("evaluation return", fontsize=9, color=GREY)
+    handles, labels = axes.get_legend_handles_labels()
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(labels) > MAX_WITHIN else {"loc": "best"}
+    axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GREY, **place)

@@ -1,0 +1,225 @@
+"""Charts that compare groups: performance profiles, probabilities of improvement, settings beside returns."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from evorl.recorders.learning_curve import BLUE, GREY, tidy
+from evorl.reports import statistics
+from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short
+from evorl.reports.curve_charts import in_words
+from evorl.reports.recorded_run import RecordedRun
+from evorl.reports.svg import PAPER, RAMP_COLOURS, as_svg, figure_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RESAMPLES = 2_000
+_PAIR_NUMBERS = 20_000_000  # of comparisons of seeds, in memory at once
+ALL_PAIRS = 5  # groups: of more, each is compared with the best only
+MOST_AXES = 8
+
+
+class Improvement(NamedTuple):
+    """How likely a seed of one group scores more than one of another.
+
+    Attributes:
+        better: the label of the one.
+        than: that of the other.
+        probability: from 0 to 1.
+        interval: of 95 %; ``None`` where an environment has fewer than three seeds of one of them.
+    """
+
+    better: str
+    than: str
+    probability: float
+    interval: tuple[float, float] | None
+
+
+def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]:
+    """The scores of every label by environment, ``[S]`` each."""
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for group in groups:
+        scores.setdefault(group.label, {})[group.env] = group.scores
+    return scores
+
+
+def on_one_scale(scores: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Scores by label and environment; of several environments from 0, the lowest in each, to 1, the highest."""
+    envs = list(dict.fromkeys(env for of_label in scores.values() for env in of_label))
+    if len(envs) == 1:
+        return {label: dict(of_label) for label, of_label in scores.items()}
+    everything = {env: np.concatenate([s[env] for s in scores.values() if env in s]) for env in envs}
+    return {
+        label: dict(zip(own, statistics.normalized(list(own.values()), [everything[e] for e in own]), strict=True))
+        for label, own in scores.items()
+    }
+
+
+def draw_profiles(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str = "profiles") -> Element:
+    """The share of seeds that score more than tau, over tau, with pointwise intervals.
+
+    Args:
+        groups: of two labels or more.
+        styles: colour and kind of line by label.
+        name: of the chart, different from others on the page.
+    """
+    scores = on_one_scale(scores_by_label(groups))
+    everything = np.concatenate([s for own in scores.values() for s in own.values()])
+    margin = 0.03 * (np.ptp(everything) or 1.0)
+    thresholds = np.linspace(everything.min() - margin, everything.max() + margin, 101)
+    with figure_of(7.2, 3.2) as figure:
+        axes = figure.add_axes((0.095, 0.16, 0.875, 0.74))
+        for label, of_label in scores.items():
+            colour, dash = styles[label]
+            tasks = list(of_label.values())
+            if min(map(len, tasks)) >= SEEDS_FOR_INTERVAL:
+                low, high = statistics.stratified_interval(
+                    tasks, lambda drawn: statistics.performance_profile(drawn, thresholds), resamples=RESAMPLES
+                )
+                axes.fill_between(thresholds, low, high, color=colour, alpha=0.18, linewidth=0, step="post")
+            shares = statistics.performance_profile(tasks, thresholds)
+            axes.step(thresholds, shares, where="post", color=colour, linestyle=dash, linewidth=1.8)
+        several = len({group.env for group in groups}) > 1
+        x = "normalized score tau" if several else f"tau: {in_words(groups[0].metric)}"
+        _label(axes, "Performance profile", x, "share of seeds with more than tau")
+        axes.set_ylim(-0.02, 1.02)
+        return as_svg(figure, name, "Performance profile: the share of seeds that score more than tau")
+
+
+def improvements(groups: Sequence[Group]) -> list[Improvement]:
+    """Pairs of labels, the better one first, as far as they share an environment; of many the best with each other."""
+    scores = scores_by_label(groups)
+    scaled = on_one_scale(scores)
+    centers = {
+        label: float(statistics.interquartile_mean_over_tasks(list(of_label.values())))
+        for label, of_label in scaled.items()
+    }
+    ranked = sorted(scores, key=lambda label: -centers[label])
+    pairs = (
+        list(itertools.combinations(ranked, 2)) if len(ranked) <= ALL_PAIRS else [(ranked[0], x) for x in ranked[1:]]
+    )
+    return [made for better, than in pairs if (made := improvement(better, than, scores))]
+
+
+def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.ndarray]]) -> Improvement | None:
+    """One pair, over the environments that both were trained in; ``None`` without one."""
+    shared = [env for env in scores[better] if env in scores[than]]
+    if not shared:
+        return None
+    ours, theirs = ([scores[label][env] for env in shared] for label in (better, than))
+    probability = float(statistics.probability_of_improvement(ours, theirs))
+    if min(map(len, [*ours, *theirs])) < SEEDS_FOR_INTERVAL:
+        return Improvement(better, than, probability, None)
+    most = max(len(x) * len(y) for x, y in zip(ours, theirs, strict=True))
+    low, high = statistics.stratified_interval(
+        [*ours, *theirs],
+        lambda drawn: statistics.probability_of_improvement(drawn[: len(ours)], drawn[len(ours) :]),
+        resamples=max(200, min(RESAMPLES, _PAIR_NUMBERS // most)),
+    )
+    return Improvement(better, than, probability, (float(low), float(high)))
+
+
+def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -> Element:
+    """The probabilities of improvement with their intervals, a line for each pair."""
+    height = 0.75 + 0.27 * len(pairs)
+    best = pairs[0].better if len({p.better for p in pairs}) == 1 else None
+    names = [_cut(p.than, 44) if best else f"{_cut(p.better)} > {_cut(p.than)}" for p in pairs]
+    left = 0.03 + 0.0095 * max(map(len, names))
+    with figure_of(7.2, height) as figure:
+        axes = figure.add_axes((left, 0.45 / height, 0.97 - left, 1 - 0.75 / height))
+        rows = np.arange(len(pairs))[::-1]
+        axes.axvline(0.5, color=GREY, linewidth=0.8, linestyle="--")
+        for row, pair in zip(rows, pairs, strict=True):
+            if pair.interval is not None:
+                low, high = pair.interval
+                axes.barh(row, high - low, left=low, height=0.55, color=BLUE, alpha=0.3)
+        axes.plot([p.probability for p in pairs], rows, "|", color=BLUE, markersize=11, markeredgewidth=2.2)
+        _label(axes, "", "P(X > Y)", "")
+        title = f"Probability of improvement{f' of {best} over' if best else ''}"
+        figure.text(0.03, 1 - 0.22 / height, title, fontsize=10, fontweight="bold", color="#222222")
+        axes.set_yticks(rows, names)
+        axes.set_xlim(0, 1.02)
+        axes.grid(axis="y", visible=False)
+        shown = ", ".join(f"{p.better} > {p.than}: {p.probability:.2f}" for p in pairs)
+        return as_svg(figure, name, f"Probability of improvement with 95 % intervals: {shown}")
+
+
+def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str, name: str) -> Element:
+    """Parallel coordinates: a line for each run through the values of its settings to its score, the best strongest.
+
+    Args:
+        runs: of one environment, that all recorded the metric.
+        settings: that differ between them.
+        metric: a column of ``metrics.csv``.
+        name: of the chart, different from others on the page.
+    """
+    shown = list(settings)[:MOST_AXES]
+    scores = np.array([run.mean(metric) for run in runs])
+    columns = [_axis([settings_of(run).get(setting, ABSENT) for run in runs]) for setting in shown]
+    low, span = scores.min(), float(np.ptp(scores)) or 1.0
+    columns.append(_Axis((scores - low) / span, [(t, f"{low + t * span:.4g}") for t in (0.0, 0.25, 0.5, 0.75, 1.0)]))
+    ranks = scores.argsort().argsort()
+    with figure_of(7.2, 3.4) as figure:
+        axes = figure.add_axes((0.04, 0.06, 0.88, 0.8))
+        halo = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 0.6}
+        for i in scores.argsort():
+            colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
+            axes.plot([column.places[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
+        titles = [*map(short, shown), in_words(metric).partition(",")[0]]
+        for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
+            axes.axvline(x, color=GREY, linewidth=0.8)
+            axes.annotate(_cut(title, 22), (x, 1.07), ha="center", fontsize=8, color="#222222", annotation_clip=False)
+            for place, text in column.ticks:
+                axes.annotate(
+                    _cut(text, 14), (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
+                    color=GREY, annotation_clip=False, bbox=halo,
+                )  # fmt: skip
+        axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
+        axes.set_ylim(-0.04, 1.04)
+        axes.set_axis_off()
+        return as_svg(figure, name, f"Parallel coordinates of {len(runs)} runs: {', '.join(shown)}, {in_words(metric)}")
+
+
+class _Axis(NamedTuple):
+    places: np.ndarray  # [runs], from 0 to 1
+    ticks: list[tuple[float, str]]
+
+
+def _axis(values: Sequence[str]) -> _Axis:
+    """Where values stand: numbers by size, by their logarithm if they span much; words side by side."""
+    try:
+        numbers = np.array([float(value) for value in values])
+    except ValueError:
+        words = sorted(set(values))
+        places = {word: i / max(len(words) - 1, 1) for i, word in enumerate(words)}
+        return _Axis(np.array([places[value] for value in values]), [(place, word) for word, place in places.items()])
+    if numbers.min() > 0 and numbers.max() / numbers.min() > 5:
+        numbers = np.log10(numbers)
+    places = (numbers - numbers.min()) / (np.ptp(numbers) or 1.0)
+    by_place = dict(zip(places.round(6), values, strict=True))
+    chosen = (
+        sorted(by_place)
+        if len(by_place) <= 6
+        else np.quantile(sorted(by_place), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+    )
+    return _Axis(places, [(float(place), by_place[place]) for place in chosen])
+
+
+def _cut(text: str, most: int = 26) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    from matplotlib.ticker import ScalarFormatter
+
+    tidy(axes)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#222222")
+    axes.set_xlabel(x, fontsize=9, color=GREY)
+    axes.set_ylabel(y, fontsize=9, color=GREY)

@@ -1,0 +1,127 @@
+"""Charts over environment steps: returns with their interval, the learner's own metrics, the speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from evorl.recorders.learning_curve import GREY, MAX_SMALL, tidy
+from evorl.recorders.run_status import TRAINING
+from evorl.reports.comparison import Group, band_of, thinned
+from evorl.reports.recorded_run import Curve
+from evorl.reports.svg import COLOURS, as_svg, figure_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_SEEDS = 40  # of a group, that have a line of their own
+_DASHES = ("-", "--", ":", "-.")
+_NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
+_STEPS = "environment steps of each seed"
+
+
+def style_of(index: int) -> tuple[str, str]:
+    """Colour and kind of line of the group with this number."""
+    return COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
+
+
+def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element:
+    """The metric of groups of one environment: a thin line for each seed, a thick one for all, the interval shaded.
+
+    Args:
+        groups: of one environment.
+        styles: colour and kind of line by label.
+        name: of the chart, different from others on the page.
+    """
+    metric = groups[0].metric
+    with figure_of(7.2, 3.9) as figure:
+        axes = figure.add_axes((0.095, 0.135, 0.875, 0.775))
+        for group in groups:
+            colour, dash = styles[group.label]
+            for curve in group.curves[:MOST_SEEDS] if len(group.curves) > 1 else ():
+                axes.plot(*_drawn(curve), color=colour, linewidth=0.7, alpha=0.35)
+            band = band_of(group.curves)
+            axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
+            marker = "o" if len(band.steps) <= 2 else None
+            axes.plot(band.steps, band.center, color=colour, linestyle=dash, linewidth=2.0, marker=marker)
+        _label(axes, groups[0].env, _STEPS, in_words(metric))
+        about = f"{in_words(metric)} over {_STEPS} in {groups[0].env}: {', '.join(group.label for group in groups)}"
+        return as_svg(figure, name, about)
+
+
+def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
+    """What the learner reports, losses first, a small chart for each; ``None`` where it reports nothing.
+
+    Args:
+        groups: of one algorithm in one environment.
+        styles: colour and kind of line by label.
+        name: of the chart, different from others on the page.
+    """
+    columns = dict.fromkeys(
+        column
+        for group in groups
+        for run in group.runs
+        for column in run.curves
+        if column.startswith("train/") and column not in _NO_LOSS
+    )
+    shown = sorted(columns, key=lambda column: "loss" not in column)[:MAX_SMALL]
+    if not shown:
+        return None
+    rows = -(-len(shown) // 3)
+    with figure_of(7.2, 1.75 * rows + 0.2) as figure:
+        height = 1.75 * rows + 0.2
+        grid = figure.add_gridspec(
+            rows, 3, left=0.075, right=0.985, top=1 - 0.25 / height, bottom=0.42 / height, wspace=0.3, hspace=0.5
+        )
+        for i, column in enumerate(shown):
+            axes = figure.add_subplot(grid[i // 3, i % 3])
+            for group in groups:
+                colour, dash = styles[group.label]
+                for run in group.runs:
+                    if column in run.curves:
+                        curve = run.curves[column]
+                        axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=0.9, alpha=0.8)
+            _label(axes, column.removeprefix("train/").replace("_", " "), "steps" if i >= len(shown) - 3 else "", "", 7)
+            axes.locator_params(nbins=4)
+        return as_svg(figure, name, f"The learner's metrics: {', '.join(shown)}")
+
+
+def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
+    """Environment steps in a second over the training, a line for each run; ``None`` where nobody timed it."""
+    timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs
+             if "time/steps_per_second" in run.timings]  # fmt: skip
+    if not timed:
+        return None
+    with figure_of(7.2, 2.6) as figure:
+        axes = figure.add_axes((0.095, 0.19, 0.875, 0.69))
+        for group, curve in timed:
+            colour, dash = styles[group.label]
+            axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=1.0, alpha=0.8)
+        axes.set_ylim(bottom=0)
+        _label(axes, "Speed", _STEPS, "steps per second, all seeds")
+        axes.yaxis.set_major_formatter(axes.xaxis.get_major_formatter())
+        return as_svg(figure, name, "Environment steps per second over the training")
+
+
+def in_words(metric: str) -> str:
+    """A column as the label of an axis: ``eval/episode_return`` is "episode return, evaluation"."""
+    kind, _, name = metric.rpartition("/")
+    where = {"eval": ", evaluation", "train": ", training"}.get(kind, f", {kind}" if kind else "")
+    return f"{name.replace('_', ' ')}{where}"
+
+
+def _drawn(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a curve that are drawn; where some are left out, the line keeps its ends and goes on through it."""
+    steps = thinned(curve.steps)
+    return steps, np.interp(steps, curve.steps, curve.values)
+
+
+def _label(axes: Axes, title: str, x: str, y: str, size: int = 9) -> None:
+    tidy(axes)
+    axes.tick_params(labelsize=min(size, 8))
+    axes.set_title(title, loc="left", fontsize=size + 1, fontweight="bold" if size > 8 else "normal", color="#222222")
+    axes.set_xlabel(x, fontsize=size, color=GREY)
+    axes.set_ylabel(y, fontsize=size, color=GREY)

@@ -1,0 +1,62 @@
+"""A page as a tree of elements: what is in it is escaped, and what is opened is closed, by how it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+from xml.etree import ElementTree
+
+Element: TypeAlias = ElementTree.Element
+Content: TypeAlias = "str | Element | Iterable[Content] | None"
+_FOLDERS = re.compile(r"(?<![\w./])/(?:[^\s/:'\",=]+/)+")
+
+
+def element(tag: str, *content: Content, **attributes: str) -> Element:
+    """An element with what is in it.
+
+    Args:
+        tag: of HTML, or of SVG.
+        content: text, elements, sequences of these; ``None`` is nothing.
+        attributes: ``class_`` is ``class``, ``data_x`` is ``data-x``.
+    """
+    made = ElementTree.Element(tag, {name.rstrip("_").replace("_", "-"): text for name, text in attributes.items()})
+    _append(made, content)
+    return made
+
+
+def _append(parent: Element, content: Content) -> None:
+    if content is None:
+        return
+    if isinstance(content, ElementTree.Element):
+        parent.append(content)
+    elif isinstance(content, str):
+        if len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + content
+        else:
+            parent.text = (parent.text or "") + content
+    else:
+        for part in content:
+            _append(parent, part)
+
+
+def table(heading: Sequence[Content], rows: Iterable[Sequence[Content]], left: int = 1) -> Element:
+    """A table that scrolls sideways where it is too wide; all columns but the first so many are of numbers."""
+
+    def cells(tag: str, row: Sequence[Content]) -> Element:
+        return element(
+            "tr", [element(tag, cell, class_="text" if i < left else "number") for i, cell in enumerate(row)]
+        )
+
+    body = element("tbody", [cells("td", row) for row in rows])
+    return element("div", element("table", element("thead", cells("th", heading)), body), class_="wide")
+
+
+def as_html(page: Element) -> str:
+    """The text of a whole page."""
+    return "<!DOCTYPE html>\n" + ElementTree.tostring(page, encoding="unicode", method="html") + "\n"
+
+
+def without_folders(text: str) -> str:
+    """Text whose absolute paths are cut down to their last part, so that a page may be given away."""
+    return _FOLDERS.sub(".../", text)

@@ -1,0 +1,85 @@
+"""Pictures and videos that lie in run folders, as parts of a page."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.reports.elements import Element, element
+from evorl.reports.recorded_run import RecordedRun
+
+KINDS = {
+    ".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
+    ".mp4": "video/mp4", ".webm": "video/webm",
+}  # fmt: skip
+MOST_OF_A_FOLDER = 4
+_NOT_THERE = ("checkpoints", "tensorboard")
+
+
+class Medium(NamedTuple):
+    """A picture or a video of a run.
+
+    Attributes:
+        run: the name of the run.
+        path: of the file.
+        name: the way to it from the run's folder.
+    """
+
+    run: str
+    path: Path
+    name: str
+
+
+def media_of(run: RecordedRun) -> list[Medium]:
+    """The newest pictures and videos of each folder within a run's, its own charts first.
+
+    The learning curve is none of them, which the page draws itself. What is behind a symbolic link is not taken: a
+    page is given away, and a link in a stranger's folder may lead to anything of its reader's.
+    """
+    found: dict[str, list[Medium]] = {}
+    root = run.folder.path
+    for path in sorted(root.rglob("*"), reverse=True):
+        inside = path.relative_to(root)
+        way = [root.joinpath(*inside.parts[: i + 1]) for i in range(len(inside.parts))]
+        if path.suffix.lower() not in KINDS or inside.parts[0] in _NOT_THERE or path == run.folder.learning_curve:
+            continue
+        if path.is_file() and not any(part.is_symlink() for part in way):
+            found.setdefault(inside.parent.as_posix(), []).append(Medium(run.name, path, inside.as_posix()))
+    return [medium for folder in sorted(found) for medium in found[folder][:MOST_OF_A_FOLDER]]
+
+
+def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list[Medium]]:
+    """Pictures and videos in a page, and those that there was no room for.
+
+    Args:
+        runs: of which every one gets its first before any gets its second.
+        room: bytes of the page that they may take.
+    """
+    shown, left_out = [], []
+    for medium in _in_turn([media_of(run) for run in runs]):
+        size = -(-medium.path.stat().st_size // 3) * 4 + 400  # in base64, with what is around it
+        if size > room:
+            left_out.append(medium)
+            continue
+        room -= size
+        shown.append(_figure(medium))
+    return shown, left_out
+
+
+def _in_turn(rows: Sequence[Sequence[Medium]]) -> Iterator[Medium]:
+    for turn in itertools.zip_longest(*rows):
+        yield from filter(None, turn)
+
+
+def _figure(medium: Medium) -> Element:
+    kind = KINDS[medium.path.suffix.lower()]
+    source = f"data:{kind};base64,{base64.b64encode(medium.path.read_bytes()).decode('ascii')}"
+    words = f"{medium.run}: {medium.name}"
+    if kind.startswith("video"):
+        shown = element("video", controls="", loop="", src=source, title=words)
+    else:
+        shown = element("img", src=source, alt=words)
+    return element("figure", shown, element("figcaption", words))

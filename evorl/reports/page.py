@@ -1,0 +1,260 @@
+"""One page on a run or on many, an HTML file that loads nothing: tables, charts, pictures, how to repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from importlib import resources
+
+from evorl.reports import comparison_charts, curve_charts
+from evorl.reports.comparison import (
+    SEEDS_FOR_INTERVAL,
+    Group,
+    differing_settings,
+    grouped,
+    settings_of,
+    short,
+    values_in,
+    varied_settings,
+)
+from evorl.reports.elements import Content, Element, as_html, element, table, without_folders
+from evorl.reports.media import figures
+from evorl.reports.recorded_run import RecordedRun
+from evorl.reports.repeating import how_to_repeat
+from evorl.reports.summary_table import HEADING, as_cells, summary_rows
+from evorl.reports.svg import variable, variables
+
+MOST_BYTES = 3_000_000  # of a page
+_KEPT_FREE = 50_000
+MOST_COLUMNS = 8  # groups side by side in a table of settings
+MOST_CHARTS = 8  # of losses
+MOST_LISTED = 40
+_METHOD = (
+    "IQM is the interquartile mean of the last values of the seeds: a quarter of the seeds is left out at either end "
+    "(with fewer than four seeds it is their mean). Intervals hold 95 % of bootstrap resamples of the seeds, drawn "
+    "within each environment; they are given from three seeds on, and with few seeds they are too narrow. P(X > Y) is "
+    "how likely a seed of X scores more than one of Y. Source: Agarwal et al. 2021, Deep reinforcement learning at the "
+    "edge of the statistical precipice."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a page is about.
+
+    Attributes:
+        runs: all of which recorded the metric.
+        groups: of these runs.
+        title: of the page; ``None`` for one that says what was trained.
+        notes: sentences on what is not in it.
+        by: what the groups were asked to differ by, for the reader.
+    """
+
+    runs: tuple[RecordedRun, ...]
+    groups: tuple[Group, ...]
+    title: str | None = None
+    notes: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | None = None, title: str | None = None
+    ) -> Report:
+        """A report on runs; those that recorded nothing of the metric are named and left out.
+
+        Raises:
+            ValueError: there is nothing to report on, or no run has a setting to group by.
+        """
+        kept = [run for run in runs if run.by_seed(metric)]
+        if not kept:
+            known = sorted({name for run in runs for name in run.curves})
+            what = metric or "return"
+            raise ValueError(
+                f"none of {len(runs)} runs has recorded a row with {what} yet."
+                + (f" They have: {', '.join(known)}." if known else "")
+            )
+        notes = [f"{run.name} has recorded no {metric or 'return'}." for run in runs if not run.by_seed(metric)]
+        return cls(tuple(kept), tuple(grouped(kept, by, metric)), title, tuple(notes), tuple(by))
+
+    @property
+    def labels(self) -> list[str]:
+        """The groups' labels, each once."""
+        return list(dict.fromkeys(sorted((group.label for group in self.groups), key=self._place)))
+
+    def _place(self, label: str) -> int:
+        return min(i for i, group in enumerate(self.groups) if group.label == label)
+
+    @property
+    def envs(self) -> list[str]:
+        """The environments, each once."""
+        return list(dict.fromkeys(group.env for group in self.groups))
+
+    @property
+    def styles(self) -> dict[str, tuple[str, str]]:
+        """Colour and kind of line by label."""
+        return {label: curve_charts.style_of(i) for i, label in enumerate(self.labels)}
+
+    def to_html(self, pictures: bool = True) -> str:
+        """The text of the page.
+
+        Args:
+            pictures: whether those in the run folders are in it, as far as there is room.
+        """
+        sections = [self._results(), self._curves(), self._comparison(), self._settings(), self._learner()]
+        repeat = _section("How to repeat it", how_to_repeat(self.runs))
+        body = element("body", self._head(), sections, repeat)
+        page = element("html", _head_of_page(self._title()), body, lang="en")
+        room = MOST_BYTES - _KEPT_FREE - len(as_html(page).encode()) if pictures else 0
+        shown = self._pictures(room) if room > 0 else None
+        if shown is not None:
+            body.insert(len(body) - 1, shown)
+        return as_html(page)
+
+    def _title(self) -> str:
+        if self.title:
+            return self.title
+        if len(self.groups) == 1 or len(self.runs) == 1:
+            return f"{self.runs[0].algorithm} on {self.envs[0]}"
+        agents = list(dict.fromkeys(run.algorithm for run in self.runs))
+        named = ", ".join(agents) if len(agents) <= 4 else f"{len(agents)} algorithms"
+        return f"{named} on {self.envs[0] if len(self.envs) == 1 else f'{len(self.envs)} environments'}"
+
+    def _head(self) -> Content:
+        seeds = sum(len(group.scores) for group in self.groups)
+        parts = [_count(len(self.runs), "run"), _count(seeds, "seed"), _count(len(self.groups), "group")]
+        lead = f"{', '.join(parts)}; {curve_charts.in_words(self.groups[0].metric)}."
+        if self.by:
+            lead += f" Grouped by {', '.join(self.by)}."
+        failures = [
+            f"{run.name} failed: {without_folders(run.state.failure)}" for run in self.runs if run.state.failure
+        ]
+        notes = [element("p", note, class_="note") for note in (*self.notes, *failures)]
+        return [element("h1", self._title()), element("p", lead, class_="lead"), notes]
+
+    def _results(self) -> Element:
+        first = 0 if len(self.envs) > 1 else 1  # a single environment stands in the title
+        rows = [as_cells(row)[first:] for row in summary_rows(self.groups)]
+        return _section("Results", table(HEADING[first:], rows, 2 - first), element("p", _METHOD, class_="note"))
+
+    def _legend(self) -> Element | None:
+        return None if len(self.labels) == 1 else legend(self.styles)
+
+    def _curves(self) -> Element:
+        of_env = [[group for group in self.groups if group.env == env] for env in self.envs]
+        charts = [curve_charts.draw_returns(groups, self.styles, f"returns{i}") for i, groups in enumerate(of_env)]
+        several = any(len(group.scores) > 1 for group in self.groups)
+        words = "Thick: the interquartile mean of the seeds; thin: each seed; shaded: the 95 % interval of the mean"
+        words += f", from {SEEDS_FOR_INTERVAL} seeds on."
+        return _section(
+            "Learning curves", self._legend(), charts, element("p", words, class_="note") if several else None
+        )
+
+    def _comparison(self) -> Element | None:
+        if len(self.labels) < 2:
+            return None
+        pairs = comparison_charts.improvements(self.groups)
+        rows = [
+            [
+                f"{p.better} > {p.than}",
+                f"{p.probability:.2f}",
+                "-" if p.interval is None else "[{:.2f}, {:.2f}]".format(*p.interval),
+            ]
+            for p in pairs
+        ]
+        numbers = element(
+            "details", element("summary", "As numbers"), table(["X > Y", "P(X > Y)", "95 % interval"], rows)
+        )
+        note = None
+        if len(self.envs) > 1:
+            words = (
+                "Scores of several environments are on one scale: of the last values in an environment 0 is the lowest"
+            )
+            note = element("p", f"{words} and 1 the highest.", class_="note")
+        profiles = comparison_charts.draw_profiles(self.groups, self.styles)
+        chart = comparison_charts.draw_improvements(pairs) if pairs else None
+        return _section("Comparison", self._legend(), profiles, note, chart, numbers if pairs else None)
+
+    def _settings(self) -> Element | None:
+        varied, differing = varied_settings(self.runs), differing_settings(self.runs)
+        names = [*varied, *(name for name in differing if name not in varied)]
+        content: list[Content] = []
+        if names and len(self.groups) <= MOST_COLUMNS:
+            heading = ["setting", *(f"{g.label} ({g.env})" if len(self.envs) > 1 else g.label for g in self.groups)]
+            rows = [[name, *(values_in(group, name) for group in self.groups)] for name in names]
+            content.append(table(heading, rows, left=len(heading)))
+        elif names:
+            some = (varied or names)[:MOST_COLUMNS]
+            rows = [[group.env, group.label, *(values_in(group, name) for name in some)] for group in self.groups]
+            content.append(table(["environment", "group", *map(short, some)], rows, left=len(some) + 2))
+        for i, env in enumerate(self.envs):
+            for algorithm in dict.fromkeys(run.algorithm for run in self.runs):
+                runs = [run for run in self.runs if run.env == env and run.algorithm == algorithm]
+                axes = varied_settings(runs)
+                if axes and len(runs) > 2:
+                    metric = self.groups[0].metric
+                    chart = comparison_charts.draw_sweep(runs, axes, metric, f"sweep{i}-{algorithm.replace('/', '-')}")
+                    content += [element("h3", f"{algorithm} on {env}, a line for each run, the best strongest"), chart]
+        if len(self.runs) == 1:
+            rows = [[name, without_folders(value)] for name, value in settings_of(self.runs[0]).items()]
+            content.append(element("details", element("summary", "All settings"), table(["setting", "value"], rows, 2)))
+        return _section("Hyper-parameters", *content) if content else None
+
+    def _learner(self) -> Element:
+        content: list[Content] = []
+        kinds = list(dict.fromkeys((run.algorithm, run.env) for run in self.runs))
+        for i, (algorithm, env) in enumerate(kinds[:MOST_CHARTS]):
+            own = [dataclasses.replace(g, runs=tuple(r for r in g.runs if r.algorithm == algorithm))
+                   for g in self.groups if g.env == env]  # fmt: skip
+            chart = curve_charts.draw_metrics([g for g in own if g.runs], self.styles, f"metrics{i}")
+            if chart is not None:
+                content += [element("h3", f"{algorithm} on {env}") if len(kinds) > 1 else None, chart]
+        if len(kinds) > MOST_CHARTS:
+            words = ", ".join(f"{algorithm} on {env}" for algorithm, env in kinds[MOST_CHARTS:])
+            content.append(element("p", f"Not drawn: {words}. Choose with algorithm= and env=.", class_="note"))
+        speeds = curve_charts.draw_speeds(self.groups, self.styles, "speeds")
+        return _section("Losses and speed", self._legend(), *content, speeds)
+
+    def _pictures(self, room: int) -> Element | None:
+        shown, left_out = figures(self.runs, room)
+        if not shown and not left_out:
+            return None
+        words = [f"{medium.run}: {medium.name}" for medium in left_out]
+        said = f"Left out, for the page is to be small: {', '.join(words[:MOST_LISTED])}"
+        said += f" and {len(words) - MOST_LISTED} more." if len(words) > MOST_LISTED else "."
+        content = [element("div", shown, class_="media"), element("p", said, class_="note") if left_out else None]
+        return _section("Pictures", *content)
+
+
+def legend(styles: dict[str, tuple[str, str]]) -> Element:
+    """Which colour and line is which group."""
+    dashes = {"-": "none", "--": "6 3", ":": "1.5 2.5", "-.": "6 2.5 1.5 2.5"}
+    return element("ul", [
+        element("li", element("svg", element(
+            "line", x1="0", y1="5", x2="26", y2="5", stroke_width="3",
+            style=f"stroke: {variable(colour)}; stroke-dasharray: {dashes[dash]}",
+        ), viewBox="0 0 26 10", aria_hidden="true"), label)
+        for label, (colour, dash) in styles.items()
+    ], class_="legend")  # fmt: skip
+
+
+def _head_of_page(title: str) -> Element:
+    style = resources.files("evorl.reports").joinpath("page.css").read_text(encoding="utf-8")
+    colours = (
+        f":root {{ {variables(dark=False)} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(dark=True)} }} }}\n"
+    )
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        element("style", colours + style),
+    )
+
+
+def _section(title: str, *content: Content) -> Element:
+    return element("section", element("h2", title), content, id=title.lower().replace(" ", "-"))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

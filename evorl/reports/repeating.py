@@ -1,0 +1,52 @@
+"""How runs can be repeated: the commands, and what they ran on, told once where it is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evorl.reports.elements import Content, element, table, without_folders
+from evorl.reports.recorded_run import RecordedRun
+
+_FACTS = {"commit": "commit", "device": "devices", "processor": "processor", "system": "system"}
+_NOT_KNOWN = "nobody wrote down how it was started: its config.yaml is all that is known"
+
+
+def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
+    """The commands of all runs, and each machine with its versions."""
+    rows = [[run.name, _commands(run)] for run in runs]
+    content: list[Content] = [table(["run", "command"], rows, left=2)]
+    machines: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for run in runs:
+        for start in run.starts:
+            _, names = machines.setdefault(str(_machine(start)), (_machine(start), []))
+            names.append(run.name)
+    for about, names in machines.values():
+        kept = list(dict.fromkeys(names))
+        whose = "All runs" if len(kept) == len(runs) else ", ".join(kept)
+        content += [element("h3", whose) if len(machines) > 1 else None, _facts(about)]
+    return content
+
+
+def _commands(run: RecordedRun) -> Content:
+    commands = [without_folders(str(start.get("command"))) for start in run.starts]
+    if not commands:
+        return element("span", _NOT_KNOWN, class_="note")
+    then = [element("br") if i else None for i in range(len(commands))]
+    return [[line, element("code", command)] for line, command in zip(then, commands, strict=True)]
+
+
+def _machine(start: dict[str, Any]) -> dict[str, Any]:
+    return {name: start.get(name) for name in (*_FACTS, "versions")}
+
+
+def _facts(about: dict[str, Any]) -> Content:
+    rows = [[words, str(about[name])] for name, words in _FACTS.items() if about[name]]
+    versions = about["versions"] if isinstance(about["versions"], dict) else {}
+    first = {name: versions[name] for name in ("evorl", "python", "jax", "jaxlib", "numpy") if name in versions}
+    rows.append(["versions", ", ".join(f"{name} {version}" for name, version in first.items())])
+    others = ", ".join(f"{name} {version}" for name, version in versions.items() if name not in first)
+    folded = (
+        element("details", element("summary", "Versions of all packages"), element("p", others)) if others else None
+    )
+    return [table(["", ""], rows, left=2), folded]

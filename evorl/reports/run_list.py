@@ -1,0 +1,131 @@
+"""Which runs there are: filtered, sorted, as lines of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from evorl.config.names import no_such
+from evorl.recorders.learning_curve import format_steps
+from evorl.reports.recorded_run import RecordedRun
+from evorl.runs.files import RunFolderError
+from evorl.runs.run_state import STATES
+
+COLUMNS = ("run", "algorithm", "env", "return", "best", "steps", "of", "state", "resume")
+_RIGHT = {"return", "best", "steps", "of"}
+
+
+class Filters(NamedTuple):
+    """Which runs are meant; each is ``None`` for all.
+
+    Attributes:
+        algorithm: as the run's, capitals aside.
+        env: a part of the environment's name, capitals aside.
+        state: ``"running"``, ``"stopped"``, ``"finished"`` or ``"failed"``.
+    """
+
+    algorithm: str | None = None
+    env: str | None = None
+    state: str | None = None
+
+    def chosen(self, runs: Iterable[RecordedRun]) -> list[RecordedRun]:
+        """Those of the runs that fit.
+
+        Raises:
+            ValueError: there is no such state, or no run with that algorithm or environment; what there is, is told.
+        """
+        if self.state is not None and self.state not in STATES:
+            raise ValueError(f"{no_such('state', self.state, STATES)}")
+        kept = list(runs)
+        for name in ("algorithm", "env"):
+            asked = getattr(self, name)
+            if asked is None or not kept:
+                continue
+            fitting = [run for run in kept if _fits(run, name, asked.lower())]
+            if not fitting:
+                raise ValueError(
+                    f"among these runs {no_such(name, asked, sorted({getattr(run, name) for run in kept}))}"
+                )
+            kept = fitting
+        return [run for run in kept if self.state in (None, run.state.state)]
+
+
+def _fits(run: RecordedRun, name: str, asked: str) -> bool:
+    if name == "algorithm":
+        return run.algorithm.lower() in (asked, f"meta/{asked}")
+    chosen = str(run.starts[0].get("env", "")) if run.starts else ""
+    return asked in run.env.lower() or asked == chosen.lower()
+
+
+_ORDERS: dict[str, Callable[[RecordedRun], Any]] = {
+    "return": lambda run: _low_if_nan(run.mean()),
+    "best": lambda run: _low_if_nan(run.best()),
+    "steps": lambda run: run.timesteps,
+    "newest": lambda run: run.folder.config.stat().st_mtime,
+    "run": lambda run: run.name,
+    "algorithm": lambda run: run.algorithm,
+    "env": lambda run: run.env,
+    "state": lambda run: STATES.index(run.state.state),
+}
+_BY_NUMBER = ("return", "best", "steps", "newest")  # the greatest first
+
+
+def readable(runs: Iterable[RecordedRun]) -> tuple[list[RecordedRun], list[str]]:
+    """The runs whose config and metrics can be read, and a sentence for each of the others."""
+    kept, notes = [], []
+    for run in runs:
+        try:
+            if run.is_readable():
+                kept.append(run)
+        except RunFolderError as error:
+            notes.append(f"{run.name} is left out: {error}")
+    return kept, notes
+
+
+def in_order(runs: Iterable[RecordedRun], sort: str) -> list[RecordedRun]:
+    """Runs by one of ``return``, ``best``, ``steps`` and ``newest``, the greatest first, or by a name.
+
+    Raises:
+        ValueError: there is no such order.
+    """
+    if sort not in _ORDERS:
+        raise ValueError(no_such("order of runs", sort, _ORDERS))
+    by_name = sorted(runs, key=_ORDERS["run"])
+    return sorted(by_name, key=_ORDERS[sort], reverse=sort in _BY_NUMBER)
+
+
+def cells(run: RecordedRun) -> dict[str, str]:
+    """What the list says of a run, by column."""
+    total = run.total_timesteps
+    state = run.state.state
+    return {
+        "run": run.name,
+        "algorithm": run.algorithm,
+        "env": run.env,
+        "return": _shown(run.mean()),
+        "best": _shown(run.best()),
+        "steps": format_steps(run.timesteps),
+        "of": "-" if total is None else format_steps(total),
+        "state": state,
+        "resume": "yes" if run.can_be_resumed else "no",
+    }
+
+
+def as_lines(runs: Sequence[RecordedRun]) -> list[str]:
+    """The list as text: a heading and a line for each run, in columns."""
+    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *map(cells, runs)]
+    widths = {name: max(len(row[name]) for row in table) for name in COLUMNS}
+    lines = []
+    for row in table:
+        parts = [f"{row[n]:>{widths[n]}}" if n in _RIGHT else f"{row[n]:{widths[n]}}" for n in COLUMNS]
+        lines.append("  ".join(parts).rstrip())
+    return lines
+
+
+def _shown(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.1f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def _low_if_nan(value: float) -> float:
+    return -math.inf if math.isnan(value) else value

@@ -1,0 +1,104 @@
+"""Runs in groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.reports.comparison import (
+    MAX_POINTS,
+    band_of,
+    differing_settings,
+    grouped,
+    settings_of,
+    short,
+    thinned,
+    values_in,
+    varied_settings,
+)
+from evorl.reports.recorded_run import Curve, RecordedRun, find_runs
+from evorl.reports.statistics import bootstrap_interval, interquartile_mean
+from tests.support.run_folders import make_run, make_sweep
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedRun]:
+    root = tmp_path_factory.mktemp("runs")
+    make_sweep(root)
+    return find_runs(root)
+
+
+def test_runs_that_differ_by_seeds_are_one_group(runs: list[RecordedRun]) -> None:
+    groups = grouped(runs)
+    labels = ["a2c", "ppo, learning_rate=0.001", "ppo, learning_rate=0.01"]
+    assert [group.label for group in groups] == labels * 2
+    assert [group.env for group in groups] == ["gymnax/Acrobot-v1"] * 3 + ["gymnax/CartPole-v1"] * 3
+    assert [len(group.scores) for group in groups] == [2, 5, 5, 2, 5, 5]
+    first = groups[1]
+    np.testing.assert_array_equal(np.sort(first.scores), [50, 51, 52, 53, 54])
+    assert first.center == interquartile_mean(first.scores) == 52
+    assert first.interval == bootstrap_interval(first.scores, interquartile_mean)
+    assert groups[0].interval is None
+
+
+def test_groups_by_any_key(runs: list[RecordedRun]) -> None:
+    assert [g.label for g in grouped(runs, ["agent"])] == ["a2c", "ppo"] * 2
+    by_rate = grouped(runs, ["optimizer.learning_rate"])
+    assert [g.label for g in by_rate[:3]] == ["-", "learning_rate=0.001", "learning_rate=0.01"]
+    assert grouped(runs, ["env", "agent"])[0].label == "gymnax/Acrobot-v1, a2c"
+    assert len(grouped(runs, ["run"])) == len(runs)
+    assert {g.label for g in grouped(runs, ["optimizer"])} == {
+        "-", "optimizer: learning_rate=0.001", "optimizer: learning_rate=0.01"
+    }  # fmt: skip
+    with pytest.raises(
+        ValueError, match=r"there is no setting 'learning_rate'\. Did you mean 'optimizer.learning_rate'"
+    ):
+        grouped(runs, ["learning_rate"])
+
+
+def test_many_groups_are_told_apart_by_their_algorithm_only(tmp_path: Path) -> None:
+    for i in range(9):
+        make_run(tmp_path, f"ppo{i}", [[1.0]], {"discount": 0.9 + i / 100})
+    assert [group.label for group in grouped(find_runs(tmp_path))] == ["ppo"]
+
+
+def test_which_settings_differ(runs: list[RecordedRun]) -> None:
+    assert varied_settings(runs) == ["optimizer.learning_rate"]
+    assert differing_settings(runs) == ["optimizer.learning_rate"]  # env and seed say which run it is
+    assert settings_of(runs[-1])["env.name"] == "Acrobot-v1"
+    ppo = grouped(runs, ["agent"])[1]
+    assert values_in(ppo, "optimizer.learning_rate") == "0.001, 0.01"
+    assert [short(name) for name in ("optimizer.learning_rate", "rate.start", "seed")] == [
+        "learning_rate",
+        "rate.start",
+        "seed",
+    ]
+
+
+def test_a_band_by_hand() -> None:
+    """The third seed was stopped on the way: from there on two are left, too few for an interval."""
+    steps = np.array([0.0, 10.0, 20.0])
+    curves = [Curve(steps, steps), Curve(steps, steps + 3), Curve(steps[:2], steps[:2] + 6)]
+    band = band_of(curves)
+    np.testing.assert_array_equal(band.steps, steps)
+    np.testing.assert_array_equal(band.center, [3.0, 13.0, 21.5])
+    assert np.isnan(band.low[2])
+    assert np.isnan(band.high[2])
+    assert (band.low[0], band.high[0]) == (0.0, 6.0)  # with three seeds the ends are the extremes
+
+
+def test_seeds_with_other_steps_are_met_between_them() -> None:
+    band = band_of(
+        [Curve(np.array([0.0, 10.0]), np.array([0.0, 10.0])), Curve(np.array([0.0, 4.0, 10.0]), np.full(3, 2.0))]
+    )
+    np.testing.assert_array_equal(band.steps, [0, 4, 10])
+    np.testing.assert_array_equal(band.center, [1.0, 3.0, 6.0])
+
+
+def test_long_curves_are_thinned_to_their_ends() -> None:
+    steps = thinned(np.arange(10_000.0))
+    assert len(steps) == MAX_POINTS
+    assert (steps[0], steps[-1]) == (0, 9999)
+    assert len(thinned(np.arange(7.0))) == 7

@@ -1,0 +1,95 @@
+"""Charts that compare groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import pytest
+
+from evorl.reports.comparison import Group, grouped
+from evorl.reports.comparison_charts import (
+    ALL_PAIRS,
+    Improvement,
+    draw_improvements,
+    draw_profiles,
+    draw_sweep,
+    improvements,
+    on_one_scale,
+    scores_by_label,
+)
+from evorl.reports.curve_charts import style_of
+from evorl.reports.recorded_run import find_runs
+from evorl.reports.svg import RAMP_COLOURS, variable
+from tests.support.run_folders import make_run, make_sweep
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> list[Group]:
+    root = tmp_path_factory.mktemp("runs")
+    make_sweep(root)
+    return grouped(find_runs(root))
+
+
+def words(chart: Element) -> list[str]:
+    return ["".join(node.itertext()).strip() for node in chart.iter("text")]
+
+
+def test_scores_of_several_environments_are_on_one_scale(groups: list[Group]) -> None:
+    scores = scores_by_label(groups)
+    assert list(scores) == ["a2c", "ppo, learning_rate=0.001", "ppo, learning_rate=0.01"]
+    scaled = on_one_scale(scores)
+    everything = np.concatenate([values for of_label in scaled.values() for values in of_label.values()])
+    assert (everything.min(), everything.max()) == (0.0, 1.0)
+    np.testing.assert_allclose(scaled["a2c"]["gymnax/CartPole-v1"], [0.0, 1 / 17])  # 40 and 41 of 40 to 57
+    one = {label: {"gymnax/CartPole-v1": of["gymnax/CartPole-v1"]} for label, of in scores.items()}
+    np.testing.assert_array_equal(on_one_scale(one)["a2c"]["gymnax/CartPole-v1"], [40.0, 41.0])
+
+
+def test_the_better_one_stands_first(groups: list[Group]) -> None:
+    """Rates of 0.01 end at 53, 54, 55, 56, 57, those of 0.001 at 50 to 54: of 25 pairs 22 are won, 2 equal."""
+    pairs = improvements(groups)
+    assert [(pair.better, pair.than) for pair in pairs] == [
+        ("ppo, learning_rate=0.01", "ppo, learning_rate=0.001"),
+        ("ppo, learning_rate=0.01", "a2c"),
+        ("ppo, learning_rate=0.001", "a2c"),
+    ]
+    assert pairs[0].probability == pytest.approx((22 + 1) / 25)
+    assert pairs[0].interval is not None
+    assert 0.6 < pairs[0].interval[0] < 23 / 25 < pairs[0].interval[1] <= 1.0
+    assert pairs[1] == Improvement("ppo, learning_rate=0.01", "a2c", 1.0, None)  # of a2c there are two seeds
+
+
+def test_of_many_groups_the_best_is_compared_with_each(tmp_path: Path) -> None:
+    for i in range(ALL_PAIRS + 1):
+        make_run(tmp_path, f"run{i}", [[float(i)]], {"discount": i / 10})
+    make_run(tmp_path, "elsewhere", [[100.0]], {"discount": 0.95}, env="Acrobot-v1")
+    pairs = improvements([group for group in grouped(find_runs(tmp_path), ["discount"]) if "0.95" not in group.label])
+    assert {pair.better for pair in pairs} == {"discount=0.5"}
+    assert len(pairs) == ALL_PAIRS
+    assert "Probability of improvement of discount=0.5 over" in words(draw_improvements(pairs))
+    apart = grouped(find_runs(tmp_path), ["discount"])
+    assert not [pair for pair in improvements(apart) if "0.95" in pair.better + pair.than]  # no environment is shared
+
+
+def test_profiles_and_probabilities_are_labelled(groups: list[Group]) -> None:
+    labels = dict.fromkeys(group.label for group in groups)
+    profile = draw_profiles(groups, {label: style_of(i) for i, label in enumerate(labels)})
+    assert {"Performance profile", "normalized score tau", "share of seeds with more than tau"} <= set(words(profile))
+    chart = draw_improvements(improvements(groups))
+    assert {"P(X > Y)", "ppo, learning_rate=0.001 > a2c"} <= set(words(chart))
+    assert "ppo, learning_rate=0.01 > a2c: 1.00" in chart.get("aria-label", "")
+
+
+def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
+    for i, (rate, name) in enumerate([(1e-4, "adam"), (1e-3, "sgd"), (1e-2, "adam"), (1e-1, "sgd"), (1.0, "adam")]):
+        make_run(tmp_path, f"run{i}", [[float(i)]], {"optimizer": {"learning_rate": rate, "name": name}})
+    runs = find_runs(tmp_path)
+    chart = draw_sweep(runs, ["optimizer.learning_rate", "optimizer.name"], "eval/episode_return", "sweep")
+    assert {"learning_rate", "optimizer.name", "episode return", "adam", "sgd", "0.0001", "1"} <= set(words(chart))
+    drawn = [node.get("style", "") for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
+    assert [next(i for i, c in enumerate(RAMP_COLOURS) if variable(c) in style) for style in drawn] == [0, 1, 2, 3, 4]
+    places = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
+    first = [float(d[2]) for d in places]  # heights along the first axis, which is logarithmic: even steps
+    np.testing.assert_allclose(np.diff(first), np.diff(first)[0], atol=0.02)

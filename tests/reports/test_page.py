@@ -1,0 +1,122 @@
+"""The page as a whole: a page, by itself, small, and the same whenever it is made again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from evorl.reports.page import MOST_BYTES, Report
+from evorl.reports.recorded_run import find_runs
+from tests.support.html_check import PageCheck
+from tests.support.run_folders import PNG, START, make_run, make_sweep
+
+SECTIONS = [
+    "results",
+    "learning-curves",
+    "comparison",
+    "hyper-parameters",
+    "losses-and-speed",
+    "pictures",
+    "how-to-repeat-it",
+]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    make_sweep(root)
+    picture = root / "ppo-0" / "00" / "plots" / "000000000100.png"
+    picture.parent.mkdir()
+    picture.write_bytes(PNG)
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(sweep: Path) -> str:
+    return Report.of(find_runs(sweep)).to_html()
+
+
+def test_the_page_is_whole_and_loads_nothing(page: str) -> None:
+    check = PageCheck(page)
+    assert check.faults == []
+    assert [name for name in check.ids if name in SECTIONS] == SECTIONS
+    assert len(page.encode()) < MOST_BYTES
+    assert "http" not in page
+    assert check.tags["img"] == 1
+    # Two environments' curves, profile, improvement, two sweeps, two charts of losses for each algorithm, speeds.
+    assert page.count('class="chart"') == 2 + 1 + 1 + 2 + 4 + 1
+
+
+def test_what_is_wrong_with_a_page_is_seen() -> None:
+    page = (
+        '<!DOCTYPE html>\n<html><body id="a"><p id="a"><b></p></b><img src="http://x/y.png"><script src="z"></script>'
+    )
+    page += (
+        '<a href="https://a.b">text</a><use href="#c"></use><i style="background: url(//d)" onclick="e()"></i></body>'
+    )
+    faults = "\n".join(PageCheck(page).faults)
+    for said in ("</p> where ['b'] is open", "the id a stands twice", "<img> fetches http://x/y.png", "<script>",
+                 "there is no #c", "a style fetches //d", "runs a script", "<html> is never closed"):  # fmt: skip
+        assert said in faults
+    assert "a.b" not in faults  # a link that is text is followed by who wants to
+
+
+def test_the_page_says_what_was_reached(page: str) -> None:
+    text = PageCheck(page).text
+    assert "a2c, ppo on 2 environments" in text
+    assert "16 runs, 24 seeds, 6 groups; episode return, evaluation." in text
+    assert "gymnax/CartPole-v1ppo, learning_rate=0.00135" in text
+    assert "Agarwal et al. 2021" in text
+    assert "evorl train agent=ppo runs_folder=.../runs" in text
+
+
+def test_both_colour_modes_and_print(page: str) -> None:
+    assert "@media screen and (prefers-color-scheme: dark)" in page
+    assert "@media print" in page
+    used = set(re.findall(r"var\(--(\w+)\)", page))
+    assert used <= set(re.findall(r"--(\w+):", page))
+
+
+def test_the_same_runs_give_the_same_page_without_places_and_times(sweep: Path, page: str) -> None:
+    assert Report.of(find_runs(sweep)).to_html() == page
+    assert str(sweep) not in page
+    assert "anna" not in page
+
+
+def test_a_single_run_shows_its_settings_and_its_failure(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "a<b", [[1.0, 2.0]] * 3, {"agent": {"network": {"torso": [64, 64]}}}, start=START)
+    folder.state.write_text('{"state": "failed", "failure": "OSError: no space in /data/anna/runs/x"}')
+    check = PageCheck(Report.of(find_runs(tmp_path)).to_html(pictures=False))
+    assert check.faults == []
+    assert "ppo on gymnax/CartPole-v1" in check.text
+    assert "agent.network.torso[64, 64]" in check.text
+    assert "a<b failed: OSError: no space in .../x" in check.text
+    assert not {"comparison", "pictures"} & set(check.ids)
+
+
+def test_pictures_that_would_make_it_large_are_named(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run", [[1.0]])
+    for name in ("a", "b", "c"):
+        (folder.path / f"{name}.png").write_bytes(PNG + bytes(900_000))
+    page = Report.of(find_runs(tmp_path)).to_html()
+    assert len(page.encode()) < MOST_BYTES
+    check = PageCheck(page)
+    assert check.tags["img"] == 2
+    assert "Left out, for the page is to be small: run: a.png." in check.text
+
+
+def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
+    make_run(tmp_path, "a", [[1.0]])
+    make_run(tmp_path, "b", [[1.0]]).metrics_csv.unlink()
+    runs = find_runs(tmp_path)
+    report = Report.of(runs, title="Mine")
+    assert report.notes == ("b has recorded no return.",)
+    assert "<title>Mine</title>" in report.to_html()
+    with pytest.raises(
+        ValueError, match=r"none of 2 runs has recorded a row with eval/success yet\. They have: eval/epi"
+    ):
+        Report.of(runs, metric="eval/success")
+    with pytest.raises(ValueError, match=r"none of 1 runs has recorded a row with return yet\.$"):
+        Report.of(runs[1:])

@@ -1,0 +1,98 @@
+"""A run as its folder tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.reports.recorded_run import RecordedRun, find_runs, named
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from tests.support.run_folders import START, make_run, with_checkpoint
+
+
+def read(folder: RunFolder) -> RecordedRun:
+    return named([folder])[0]
+
+
+def test_a_run_of_one_seed(tmp_path: Path) -> None:
+    run = read(make_run(tmp_path, "ppo-cartpole/first", [[1.0], [3.0], [2.0]]))
+    assert (run.name, run.algorithm, run.env) == ("ppo-cartpole/first", "ppo", "gymnax/CartPole-v1")
+    assert (run.timesteps, run.total_timesteps) == (3000, 3000)
+    assert (run.mean(), run.best(), run.steps_per_second) == (2.0, 3.0, 200.0)
+    (curve,) = run.by_seed()
+    np.testing.assert_array_equal(curve.steps, [1000, 2000, 3000])
+    np.testing.assert_array_equal(run.curves["train/value_loss"].values, [10.0, 5.0, 10.0 / 3])
+
+
+def test_each_seed_has_a_curve(tmp_path: Path) -> None:
+    run = read(make_run(tmp_path, "run", [[float(10 * i + k) for k in range(12)] for i in range(2)]))
+    assert [curve.values[-1] for curve in run.by_seed()] == list(range(10, 22))  # in the order of seeds, 10 behind 9
+    assert run.mean() == run.last().mean() == 15.5
+    assert [len(run.by_seed(metric)) for metric in ("train/entropy", "eval/success")] == [1, 0]
+
+
+def test_names_say_what_was_chosen(tmp_path: Path) -> None:
+    pbt = make_run(tmp_path, "a", [[1.0]], algorithm="pbt.PBT", start=START | {"agent": "meta/pbt"})
+    assert read(pbt).algorithm == "meta/pbt"
+    assert read(make_run(tmp_path, "b", [[1.0]], algorithm="map_elites.MapElites")).algorithm == "map_elites"
+    own = make_run(tmp_path, "c", [[1.0]], {"env": {"library": None, "name": None, "factory": "mine:make"}})
+    assert read(own).env == "mine:make"
+    assert read(make_run(tmp_path, "d", [[1.0]], {"env": "brax/ant"})).env == "brax/ant"
+
+
+def test_time_is_from_each_start_to_its_last_row(tmp_path: Path) -> None:
+    """Rows are at 1, 2 and 3 seconds of some day in 2001; between two starts nothing runs."""
+    day = "2001-09-09T01:46:"
+    without = make_run(tmp_path, "without", [[1.0]] * 3)
+    assert read(without).seconds == 2.0
+    once = make_run(tmp_path, "once", [[1.0]] * 3, start=START | {"time": f"{day}31+00:00"})
+    assert read(once).seconds == 12.0
+    again = make_run(tmp_path, "again", [[1.0]] * 3, start=START | {"time": f"{day}31+00:00"})
+    again.about.write_text(again.about.read_text().replace("\n ]", f',\n  {{"time": "{day}42.5+00:00"}}\n ]'))
+    assert len(read(again).starts) == 2
+    assert read(again).seconds == 11.0 + 0.5
+
+
+def test_what_is_torn_or_not_finite_is_left_out(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run", [[1.0], [2.0]])
+    with folder.metrics_csv.open("a") as file:
+        file.write("3,3000,nan,0.5,7.0\n4,4000,1.0,0.5,9.")  # the last line has no end
+    with folder.metrics_jsonl.open("a") as file:
+        file.write('no row\n["none"]\n')
+    run = read(folder)
+    assert run.mean() == 7.0
+    assert run.curves["train/value_loss"].steps[-1] == 2000
+    assert run.steps_per_second == 150.0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("1,2\n", "line 3 is no row of 5 numbers"), ("1,2,x,4,5\n", "line 3: could")]
+)
+def test_a_damaged_table_is_told(tmp_path: Path, line: str, said: str) -> None:
+    folder = make_run(tmp_path, "run", [[1.0]])
+    with folder.metrics_csv.open("a") as file:
+        file.write(line)
+    with pytest.raises(RunFolderError, match=said):
+        read(folder).is_readable()
+
+
+def test_who_can_be_resumed(tmp_path: Path) -> None:
+    stopped = make_run(tmp_path, "stopped", [[1.0]], log="Stopping early at 1,000 of 9,000 steps.")
+    assert not read(stopped).can_be_resumed  # there is nothing to go on from
+    assert read(with_checkpoint(stopped)).can_be_resumed
+    assert not read(with_checkpoint(make_run(tmp_path, "finished", [[1.0]]))).can_be_resumed
+
+
+def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
+    for name in ("b/2", "a", "b/1"):
+        make_run(tmp_path, name, [[1.0]])
+    RunFolder.create(tmp_path, "defaults: []\n", "configs")  # a config, of which nothing was run
+    assert [run.name for run in find_runs(tmp_path)] == ["a", "b/1", "b/2"]
+    (alone,) = find_runs(tmp_path / "b/1")
+    assert alone.name == "b/1"
+    assert [run.name for run in named([RunFolder(tmp_path / "b/1"), RunFolder(tmp_path / "b/2")] * 2)] == ["1", "2"]
+    with pytest.raises(RunFolderError, match="There is no folder"):
+        find_runs(tmp_path / "nowhere")

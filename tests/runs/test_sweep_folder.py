@@ -1,0 +1,54 @@
+"""The folder of a sweep: what is stored of it is read back, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.files import RunFolderError
+from evorl.runs.sweep_folder import SweepFolder
+
+JOBS = [(["agent=ppo", f"seed={seed}", "x={a: 1}"], {"agent": "ppo", "seed": str(seed)}) for seed in range(11)]
+
+
+def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
+    sweep = SweepFolder.create(tmp_path / "runs", ["--config-dir", "mine"], JOBS)
+    sweep.jobs[3].state, sweep.jobs[3].best_return = "finished", 2.5
+    sweep.save()
+    assert SweepFolder.is_there(sweep.path)
+    assert SweepFolder.open(sweep.path) == sweep
+    assert not SweepFolder.is_there(tmp_path)
+    rows = sweep.summary.read_text().splitlines()
+    assert rows[0] == "agent,seed,folder,state,timesteps,best_return,last_return"
+    assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,"
+
+
+def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_path: Path) -> None:
+    setting = {"optimizer.learning_rate": "1e-3", "agent.network.torso": "[64,64]", "env": "brax/hopper"}
+    sweep = SweepFolder.create(tmp_path, [], [([], setting)])
+    assert sweep.jobs[0].folder == "0-learning_rate_1e_3-torso__64_64-env_brax_hopper"
+    assert sweep.jobs[0].words(but=("env",)) == "optimizer.learning_rate=1e-3 agent.network.torso=[64,64]"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"folder": "../elsewhere"}, {"state": "lost"}, {"more": 1}],
+)
+def test_what_cannot_be_a_sweep_is_refused(tmp_path: Path, change: dict) -> None:
+    path = SweepFolder.create(tmp_path, [], JOBS[:1]).path / "sweep.json"
+    stored = json.loads(path.read_text())
+    stored["jobs"][0] |= change
+    path.write_text(json.dumps(stored))
+    with pytest.raises(RunFolderError, match="does not describe a sweep"):
+        SweepFolder.open(path.parent)
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    sweep = SweepFolder.create(tmp_path, [], JOBS[:1])
+    sweep.summary.unlink()
+    sweep.summary.symlink_to(tmp_path / "target")
+    with pytest.raises(RunFolderError, match="symbolic link"):
+        sweep.save()
+    assert not (tmp_path / "target").exists()
