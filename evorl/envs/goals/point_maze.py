@@ -59,6 +59,14 @@ class MazePlaces(Box):
             return corner + 0.5
         return corner + jax.random.uniform(place_key, (2,), minval=_MARGIN, maxval=1.0 - _MARGIN)
 
+    def contains(self, x: Any) -> jax.Array:
+        """Whether places, ``[..., 2]``, are in free cells."""
+        inside = super().contains(x)
+        if jnp.shape(x)[-1:] != self.shape:
+            return inside
+        cell = jnp.floor(jnp.asarray(x) + self.middle).astype(jnp.int32)
+        return inside & ~jnp.asarray(self.is_wall)[cell[..., 1], cell[..., 0]]
+
 
 class PointInMaze(Env):
     """A point that is moved by actions in ``[-1, 1]``, ``[2]``, at most ``STEP`` a step; observed is where it is.

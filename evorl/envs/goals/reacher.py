@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -34,6 +36,13 @@ class Disc(Box):
         angle = jax.random.uniform(angle_key, maxval=2.0 * jnp.pi)
         distance = self.radius * jnp.sqrt(jax.random.uniform(radius_key))
         return distance * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+    def contains(self, x: Any) -> jax.Array:
+        """Whether places, ``[..., 2]``, are in the disc."""
+        inside = super().contains(x)
+        if jnp.shape(x)[-1:] != self.shape:
+            return inside
+        return inside & (jnp.linalg.norm(jnp.asarray(x), axis=-1) <= self.radius)
 
 
 def make_reacher(backend: str | None = None) -> GoalWrapper:

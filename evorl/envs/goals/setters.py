@@ -95,7 +95,7 @@ class AchievedGoals(GoalSetter):
 
     def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """See ``GoalSetter.after``."""
-        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends)
+        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +135,15 @@ class CurriculumGoals(GoalSetter):
         candidates = jnp.concatenate([anywhere.astype(jnp.float32), beside])  # [C, G]
         rate = self._rate_of_success(memory, candidates, sides)
         difficulty = rate * (1.0 - rate) + 1e-3 * jax.random.uniform(choice_key, rate.shape)
+        difficulty = jnp.where(jax.vmap(task.goal_space.contains)(candidates), difficulty, -1.0)  # not in a wall, say
         chosen = candidates[jnp.argmax(difficulty)].astype(obs.desired_goal.dtype)
         is_own = (jax.random.uniform(share_key) < self.own_share) | (memory.count == 0)
         return jnp.where(is_own, obs.desired_goal, chosen), memory
 
     def after(self, memory: _GoalMemory, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """See ``GoalSetter.after``."""
-        memory = memory.with_goal(step.obs.desired_goal, step.is_success, step.ends)
-        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends)
+        memory = memory.with_goal(step.obs.desired_goal, step.is_success, step.ends_goal)
+        return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
         """``[C]``, by a Gaussian kernel around each candidate; half a failed attempt counts everywhere."""
@@ -174,8 +175,8 @@ class SeveralGoals(GoalSetter):
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """See ``GoalSetter.after``."""
         after_key, start_key = jax.random.split(key)
-        step, memory = self.of.after(memory, task, step, after_key)
         is_next = step.is_success if self.every is None else step.steps % self.every == 0
+        step, memory = self.of.after(memory, task, step.replace(is_followed=is_next), after_key)
         goal, memory = self.of.start(memory, task, step.next_obs, start_key)
         return step.replace(next_goal=jnp.where(is_next, goal, step.next_goal)), memory
 

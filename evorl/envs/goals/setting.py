@@ -24,7 +24,7 @@ _STREAM = 2**32 - 1
 
 
 class GoalStep(PyTreeData):
-    """A step as a setter sees it. The last four entries it may change.
+    """A step as a setter sees it. The last five entries it may change.
 
     Attributes:
         obs: with the goal that was asked for.
@@ -36,6 +36,7 @@ class GoalStep(PyTreeData):
         termination: bool.
         truncation: bool; never with ``termination``.
         next_goal: what is asked for from now on, if the episode goes on.
+        is_followed: whether that is another goal, bool.
     """
 
     obs: Observation
@@ -47,11 +48,17 @@ class GoalStep(PyTreeData):
     termination: jax.Array
     truncation: jax.Array
     next_goal: jax.Array
+    is_followed: jax.Array
 
     @property
     def ends(self) -> jax.Array:
         """Whether the episode ends with it, bool."""
         return self.termination | self.truncation
+
+    @property
+    def ends_goal(self) -> jax.Array:
+        """Whether its goal is asked for no longer, since the episode ends or another one follows; bool."""
+        return self.ends | self.is_followed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +133,7 @@ class GoalsOfRows:
             termination=info.termination,
             truncation=info.truncation,
             next_goal=env_state.obs.desired_goal,
+            is_followed=jnp.zeros_like(info.is_success),
         )
         step, memory, keys = jax.vmap(one)(remembered.memory, remembered.key, step, mask)
         info = info.replace(termination=step.termination, truncation=step.truncation & ~step.termination)

@@ -79,6 +79,9 @@ def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
     expected = 20_000 / len(cells)
     assert ((counts - expected) ** 2 / expected).sum() < 2 * len(cells) + 20
     assert places.contains(jnp.asarray(drawn - places.middle)).all()
+    corners = np.array(np.nonzero(places.is_wall)).T[:, ::-1] + 0.5 - places.middle
+    assert not places.contains(jnp.asarray(corners)).any()
+    assert not places.contains(jnp.zeros(3)).any()
 
 
 @pytest.mark.parametrize(

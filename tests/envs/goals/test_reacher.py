@@ -37,3 +37,6 @@ def test_goals_lie_in_a_disc_uniformly_by_area() -> None:
     assert distances.max() <= RADIUS + 1e-6
     assert abs((distances < RADIUS / np.sqrt(2)).mean() - 0.5) < 0.02
     assert np.abs(places.mean(axis=0)).max() < 0.01
+    assert Disc(RADIUS).contains(places * 0.999).all()
+    assert not Disc(RADIUS).contains(np.full(2, 0.95 * RADIUS, np.float32))
+    assert not Disc(RADIUS).contains(np.zeros(3, np.float32)).any()

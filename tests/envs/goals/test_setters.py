@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import Box, create_env
+from evorl.envs.goals.point_maze import MAZES, MazePlaces
 from evorl.envs.goals.setters import (
     AchievedGoals,
     ChainedSetters,
@@ -43,6 +45,7 @@ def _step(achieved: Any = (0.0, 0.0), desired: Any = OWN, ends: bool = False, su
         termination=jnp.asarray(False),
         truncation=jnp.asarray(ends),
         next_goal=jnp.asarray(desired, jnp.float32),
+        is_followed=jnp.asarray(False),
     )
 
 
@@ -113,6 +116,24 @@ def test_several_goals_in_one_episode(every: int | None, asked: list[int]) -> No
     changed = [setter.after((), TASK, step, jax.random.key(5))[0] for step in steps]
     assert [int((step.next_goal != OWN).any()) for step in changed] == asked
     assert all(step.reward == -1.0 for step in changed)
+
+
+def test_every_goal_of_an_episode_is_remembered() -> None:
+    setter = SeveralGoals(of=CurriculumGoals())
+    memory = _after(setter, [_step(t=1), _step(t=2, success=True), _step(t=3), _step(t=4, ends=True)])
+    assert memory.count == 4  # two goals that were tried, and what was achieved when they were no longer asked for
+    np.testing.assert_array_equal(memory.is_reached[:4], [True, True, False, True])
+
+
+def test_a_curriculum_stays_in_the_goal_space() -> None:
+    """Beside a place that is reached there are walls too."""
+    places = MazePlaces(MAZES["spiral"])
+    task = dataclasses.replace(TASK, goal_space=places)
+    setter = CurriculumGoals(own_share=0.0)
+    memory = setter.init(task).with_goal(jnp.array([-2.0, -2.0]), True, jnp.asarray(True))
+    keys = jax.random.split(jax.random.key(1), 200)
+    start = jax.jit(jax.vmap(lambda key: setter.start(memory, task, _obs([0.0, 0.0]), key)[0]))
+    assert places.contains(start(keys)).all()
 
 
 def test_one_setter_after_another() -> None:
