@@ -40,6 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "ray": ("evorl/actors/ray_pool",),
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
+    "optuna": ("evorl/sweeps/optuna_study",),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     "PIL": ("evorl/rendering",),
@@ -50,7 +51,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari"
+_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna"
 OPTIONAL_LIBRARIES = {*_EXTRAS.split(), *ENV_LIBRARIES}
 
 DEVICE_HOMES = ("evorl/execution/",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from evorl.cli.sweep import Trained
+    from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import SweepRun
+    from evorl.sweeps.sweep_table import Returns
 
 # What is the whole sweep's: its value cannot be one of those that are compared.
-_OF_THE_SWEEP = "seed num_seeds devices workflow resume run runs_folder trust recorders sweep deterministic".split()
+_OF_THE_SWEEP = (
+    "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
+)
 
 
 def sweep_from_config(
@@ -39,13 +43,14 @@ def sweep_from_config(
     from evorl.cli.sweep import Trained
     from evorl.config.nodes import plain
     from evorl.recorders import LogRecorder, ProgressRecorder
+    from evorl.recorders.sweep_curves import draw_sweep
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
     from evorl.sweeps.sweep_settings import SweepSettings
     from evorl.sweeps.sweep_table import write_sweep
 
     sweep = SweepSettings.from_config(plain(config)["sweep"])
-    _refuse_what_is_no_setting(sweep.over, config)
+    refuse_what_is_no_setting(sweep.over, config)
     prepare_for(config)
     settings = sweep.settings(config.seed)
     groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
@@ -67,15 +72,16 @@ def sweep_from_config(
             finished = run.train(recorders, should_stop)
             returns = run.returns()
             write_sweep(table, settings, returns, config.num_seeds)
+            draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")
             return Trained(None, True)
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
-        shown = ", ".join(f"{name}={value}" for name, value in settings[best].items())
-        tell(f"Best of {len(settings)} settings: {shown}, with a return of {last_score(returns[best]):.1f}.")
+        score = last_score(returns[best])
+        tell(f"Best of {len(settings)} settings: {in_words(settings[best])}, with a return of {score:,.1f}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
-        return Trained(last_score(returns[best]), False)
+        return Trained(score, False)
     finally:
         log.close()
 
@@ -89,27 +95,48 @@ def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) ->
         OmegaConf.update(changed, path, value, merge=False)
     for name, value in {"num_seeds": 1, "devices": 1, "evaluation": None, "actors": None, **others}.items():
         changed[name] = value
-    changed.pop("sweep", None)
+    changed.sweep = changed.search = None
     return changed
 
 
-def _refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> None:
+def in_words(setting: Mapping[str, Any]) -> str:
+    """A setting as a command line gives it."""
+    return " ".join(f"{name}={value}" for name, value in setting.items())
+
+
+def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
+    """The learning curve of every seed of every setting, the best setting first."""
+    from evorl.sweeps.sweep_run import ranked
+
+    curves = {}
+    for member in ranked(returns, range(len(settings))):
+        steps, seeds = (
+            sorted(returns[member]),
+            zip(*(returns[member][at] for at in sorted(returns[member])), strict=True),
+        )
+        curves[in_words(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]
+    return curves
+
+
+def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> None:
+    """Raise ``ValueError`` for a path that is no setting of one of the trainings, or without evaluations to compare."""
     from omegaconf import OmegaConf
 
     from evorl.cli.errors import dotted_keys
     from evorl.config.names import no_such
 
-    known = [key for key in dotted_keys(OmegaConf.to_container(config)) if key.partition(".")[0] != "sweep"]
+    keys = dotted_keys(OmegaConf.to_container(config))
+    known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
         if path.partition(".")[0] in _OF_THE_SWEEP:
             instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
-            raise ValueError(f"{path} is that of the whole sweep, it cannot be compared.{instead}")
+            raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
         if path in ("agent", "env"):
             raise ValueError(f"{path} is another training, not another setting: compare them by -m {path}=...")
         if path not in known:
             raise ValueError(no_such("config key", path, known))
     if not config.get("eval_interval"):
-        raise ValueError("A sweep compares evaluations, and eval_interval is 0: give it a number of steps.")
+        raise ValueError("Settings are compared by evaluations, and eval_interval is 0: give it a number of steps.")
 
 
 def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:

@@ -45,8 +45,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
         refuse_running(resumed.state)
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
-    if config.get("sweep") is not None:
-        return _sweep(config, resumed)
+    if config.get("sweep") is not None or config.get("search") is not None:
+        return _compare(config, resumed)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
@@ -98,16 +98,26 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     return Trained(checkpointer.best_score, stopped)
 
 
-def _sweep(config: DictConfig, resumed: RunFolder | None) -> Trained:
-    """Many settings side by side instead of one training."""
+def _compare(config: DictConfig, resumed: RunFolder | None) -> Trained:
+    """Many settings instead of one training: side by side, or one after another."""
+    from evorl.cli.searching import search_from_config
     from evorl.cli.sweeping import sweep_from_config
     from evorl.runs.folder import RunFolder
 
+    kind = "sweep" if config.get("sweep") is not None else "search"
+    if kind == "sweep" and config.get("search") is not None:
+        raise ValueError("sweep and search were both given: compare settings in one program, or search by Optuna.")
+
     def find_folder() -> RunFolder:
         runs = folder_of_runs(config.runs_folder, choices())
-        return resumed or RunFolder.create(runs.with_name(f"{runs.name}-sweep"), config)
+        return resumed or RunFolder.create(runs.with_name(f"{runs.name}-{kind}"), config)
 
-    return sweep_from_config(config, find_folder, lambda folder: resume_command(folder, config))
+    def way_on(folder: RunFolder) -> str:
+        return resume_command(folder, config)
+
+    if kind == "sweep":
+        return sweep_from_config(config, find_folder, way_on)
+    return search_from_config(config, find_folder, way_on, lambda changed, place: train_run(changed, (), place))
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class CsvRecorder(Recorder):
         # A column that only forgotten rows had is forgotten too: it comes back where it came first.
         filled = [i for i in range(len(header)) if any(row[i] for row in rows)]
         table = [[row[i] for i in filled] for row in (header, *rows)]
-        self._file.replace(map(_line, table) if rows else [])
+        self._file.replace(map(as_line, table) if rows else [])
         self._columns = None
 
     def start(self, plan: RunPlan) -> None:
@@ -49,7 +49,7 @@ class CsvRecorder(Recorder):
         new = [name for name in values if name not in self._columns]
         if new:
             self._add_columns(new)
-        self._file.append(_line(values.get(name, "") for name in self._columns))
+        self._file.append(as_line(values.get(name, "") for name in self._columns))
 
     def close(self) -> None:
         self._file.close()
@@ -77,7 +77,7 @@ class CsvRecorder(Recorder):
         assert self._columns is not None, "write() has read the columns"
         rows = self._file.lines()[1:]
         self._columns = [*self._columns, *new]
-        self._file.replace([_line(self._columns), *(row + "," * len(new) for row in rows)])
+        self._file.replace([as_line(self._columns), *(row + "," * len(new) for row in rows)])
 
 
 def _is_number_or_empty(text: str) -> bool:
@@ -88,7 +88,8 @@ def _is_number_or_empty(text: str) -> bool:
     return True
 
 
-def _line(cells: Iterable[str]) -> str:
+def as_line(cells: Iterable[str]) -> str:
+    """Cells as a line of CSV, without its end."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()

@@ -72,10 +72,7 @@ class SweepSettings:
         if not set(config) & set(_OPTIONS):
             config = {"over": config}
         check_names(config, _OPTIONS, "key of sweep")
-        over = dict(_entries(checked_mapping(config.get("over"), "sweep.over")))
-        if not over:
-            raise ValueError("sweep names nothing to compare: give, for example, sweep={agent.gae_lambda: [0.9, 0.95]}")
-        over = {path: _checked(path, values) for path, values in over.items()}
+        over = what_is_varied(config.get("over"), "sweep")
         draws = None if config.get("draws") is None else positive(config["draws"], "sweep.draws")
         ranges = [path for path, values in over.items() if isinstance(values, Mapping)]
         if ranges and draws is None:
@@ -101,6 +98,22 @@ class SweepSettings:
         ]
 
 
+def what_is_varied(over: Any, of: str) -> dict[str, Any]:
+    """For each path in the config a list of values, or ``{low, high, scale}``.
+
+    Args:
+        over: paths with dots, or nested.
+        of: ``sweep`` or ``search``, whose setting it is.
+
+    Raises:
+        ValueError: it names nothing, or something in it cannot be; in words.
+    """
+    entries = dict(_entries(checked_mapping(over, f"{of}.over")))
+    if not entries:
+        raise ValueError(f"{of} names nothing to compare: give, for example, {of}={{over: {{discount: [0.9, 0.99]}}}}")
+    return {path: _checked(f"{of}.over.{path}", values) for path, values in entries.items()}
+
+
 def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted paths with their values, of a mapping that may be nested."""
     for name, value in config.items():
@@ -110,8 +123,7 @@ def _entries(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield f"{above}{name}", value
 
 
-def _checked(path: str, values: Any) -> Any:
-    where = f"sweep.over.{path}"
+def _checked(where: str, values: Any) -> Any:
     if isinstance(values, Mapping):
         check_names(values, _BOUNDS, f"key of {where}")
         if not {"low", "high"} <= set(values):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from evorl.recorders.csv_recorder import as_line
 from evorl.recorders.row_file import RowFile
 from evorl.reports.statistics import bootstrap_interval
 
@@ -33,7 +32,7 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
         [number, *(_cell(setting[name]) for name in names), *_summary(returns[number], num_seeds)]
         for number, setting in enumerate(settings)
     ]
-    RowFile(path).replace(_line(row) for row in [header, *rows])
+    RowFile(path).replace(as_line(map(str, row)) for row in [header, *rows])
 
 
 def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[str]:
@@ -53,9 +52,3 @@ def _number(value: float) -> str:
 
 def _cell(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _line(cells: Iterable[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()

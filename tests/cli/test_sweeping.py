@@ -119,7 +119,7 @@ def test_parts_and_halving_end_the_worse_early(swept: tuple[Path, list[str]], tm
     ("argument", "said"),
     [
         ("sweep={agent.clip_epsilo: [0.1]}", "config key 'agent.clip_epsilo'. Did you mean 'agent.clip_epsilon'"),
-        ("sweep={seed: [0,1]}", "seed is that of the whole sweep, it cannot be compared. Several seeds"),
+        ("sweep={seed: [0,1]}", "seed is that of all trainings, it cannot be compared. Several seeds"),
         ("sweep={agent: [ppo,a2c]}", "agent is another training, not another setting: compare them by -m agent="),
         ("sweep={discount: [0.9,1.9]}", r"discount must be a number in \[0, 1\], got 1\.9"),
     ],
@@ -136,4 +136,4 @@ def test_what_cannot_be_is_refused_in_words(
 def test_without_evaluations_nothing_could_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(*QUICK, SETTINGS, "eval_interval=0", f"runs_folder={tmp_path}")
-    assert "A sweep compares evaluations, and eval_interval is 0" in capsys.readouterr().err
+    assert "Settings are compared by evaluations, and eval_interval is 0" in capsys.readouterr().err

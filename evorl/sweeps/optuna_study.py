@@ -1,0 +1,89 @@
+"""Optuna's memory of a search: which settings were tried, what came of them, and which is tried next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.config.names import missing_in_words
+
+_NAME = "search"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A setting that is tried.
+
+    Attributes:
+        number: of the trial, from 0.
+        setting: a value for each path in the config.
+        value: what came of it; ``None`` while it runs, or if it failed.
+        state: ``running``, ``finished`` or ``failed``.
+    """
+
+    number: int
+    setting: Mapping[str, Any]
+    value: float | None
+    state: str
+
+
+class OptunaStudy:
+    """A study in a file, to which every trial is written when it begins and when it ends.
+
+    Args:
+        path: of Optuna's journal; made when it is not there. Optuna's own tools read it too.
+        over: for each path in the config a list of values, or ``{low, high, scale}``.
+        seed: of the sampler, a tree-structured Parzen estimator (Bergstra et al. 2011). Each trial has a sampler of its
+            own seed, so that a search that was stopped tries what an undisturbed one does.
+
+    Raises:
+        ImportError: Optuna is not installed.
+    """
+
+    def __init__(self, path: Path, over: Mapping[str, Any], seed: int) -> None:
+        with missing_in_words("Searches", "optuna"):
+            import optuna
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self._seed = optuna, seed
+        journal = optuna.storages.journal.JournalFileBackend(str(path))
+        self._study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name=_NAME,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        self._space = {path: self._distribution(values) for path, values in over.items()}
+
+    def _distribution(self, values: Any) -> Any:
+        distributions = self._optuna.distributions
+        if isinstance(values, Mapping):
+            return distributions.FloatDistribution(values["low"], values["high"], log=values["scale"] == "log")
+        return distributions.CategoricalDistribution([*values])
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Those that were begun, in order."""
+        states = self._optuna.trial.TrialState
+        names = {states.COMPLETE: "finished", states.FAIL: "failed"}
+        return [
+            Trial(trial.number, dict(trial.params), trial.value, names.get(trial.state, "running"))
+            for trial in self._study.get_trials(deepcopy=False)
+        ]
+
+    def next_trial(self) -> Trial:
+        """The trial that was not ended, else a new one."""
+        running = [trial for trial in self.trials if trial.state == "running"]
+        if running:
+            return running[0]
+        self._study.sampler = self._optuna.samplers.TPESampler(seed=self._seed + len(self.trials))
+        trial = self._study.ask(self._space)
+        return Trial(trial.number, dict(trial.params), None, "running")
+
+    def end(self, trial: Trial, value: float | None) -> None:
+        """Write down what came of a trial; ``None`` for a failure."""
+        if value is None:
+            self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+        else:
+            self._study.tell(trial.number, value)

@@ -1,0 +1,45 @@
+"""A search remembers what was tried, and tries the same whether it was stopped or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="needs the extra optuna")
+
+from evorl.sweeps.optuna_study import OptunaStudy
+
+OVER = {
+    "a": {"low": 1e-3, "high": 1.0, "scale": "log"},
+    "b": {"low": -1.0, "high": 1.0, "scale": "linear"},
+    "c": [1, 2],
+}
+
+
+def search(path: Path, num_trials: int, reopen: bool) -> list:
+    study = OptunaStudy(path, OVER, 3)
+    for _ in range(num_trials):
+        trial = study.next_trial()
+        if reopen:
+            study = OptunaStudy(path, OVER, 3)
+            assert study.next_trial() == trial  # the one that was not ended
+        study.end(trial, -((trial.setting["b"] - 0.5) ** 2) - 0.1 * trial.setting["c"])
+    return [(trial.setting, trial.value, trial.state) for trial in study.trials]
+
+
+def test_a_search_that_was_stopped_tries_the_same_and_finds_the_best(tmp_path: Path) -> None:
+    trials = search(tmp_path / "one.log", 25, reopen=False)
+    assert trials == search(tmp_path / "two.log", 25, reopen=True)
+    assert all(1e-3 <= setting["a"] <= 1.0 and setting["c"] in (1, 2) for setting, _, _ in trials)
+    assert len({setting["a"] for setting, _, _ in trials}) == 25
+    best = max(trials, key=lambda trial: trial[1])
+    assert best[0]["c"] == 1
+    assert abs(best[0]["b"] - 0.5) < 0.2
+
+
+def test_a_failure_is_remembered(tmp_path: Path) -> None:
+    study = OptunaStudy(tmp_path / "study.log", OVER, 0)
+    study.end(study.next_trial(), None)
+    study.end(study.next_trial(), 1.0)
+    assert [(trial.state, trial.value) for trial in study.trials] == [("failed", None), ("finished", 1.0)]
