@@ -45,11 +45,11 @@ class OptunaStudy:
     def __init__(self, path: Path, over: Mapping[str, Any], seed: int) -> None:
         with missing_in_words("Searches", "optuna"):
             import optuna
+            from optuna.storages.journal import JournalFileBackend
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._seed = optuna, seed
-        journal = optuna.storages.journal.JournalFileBackend(str(path))
         self._study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal),
+            storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
             study_name=_NAME,
             direction="maximize",
             load_if_exists=True,
