@@ -59,7 +59,7 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 @functools.cache
 def long_names(folder: Path) -> Mapping[str, str]:
     """Of environments that have a short name, the path by their library: ``{"hopper": "brax/hopper"}``."""
-    files = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
+    files: dict[str, Any] = {path.stem: OmegaConf.load(path) for path in sorted(folder.glob("env/[!_]*.yaml"))}
     defaults = {name: list(file.get("defaults", [])) for name, file in files.items() if set(file) == {"defaults"}}
     return {name: found[0] for name, found in defaults.items() if len(found) == 1}
 
