@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
@@ -21,10 +22,7 @@ def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
         agent: with networks among its fields.
         obs_space: of one observation, whose shape is told.
     """
-    if not dataclasses.is_dataclass(agent):
-        return None
-    fields = [(field.name, getattr(agent, field.name)) for field in dataclasses.fields(agent)]
-    if not any(isinstance(value, nn.Module) and _sees_flat(value) for _, value in fields):
+    if not any(_sees_flat(network) for network in _networks(agent)):
         return None
     shape = obs_space.shape
     of_images = f" of {math.prod(shape):,} numbers" if isinstance(shape, tuple) else ""
@@ -34,6 +32,17 @@ def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
         f"Observations are images{shown}, which a network without convolutions sees as one vector{of_images}. Networks "
         f"with convolutions: agent.network.torso=<one of {presets}>."
     )
+
+
+def _networks(node: Any) -> Iterator[nn.Module]:
+    """The networks among the fields of an agent, and those that they are made of."""
+    for field in dataclasses.fields(node) if dataclasses.is_dataclass(node) else ():
+        value = getattr(node, field.name, None)
+        if field.name == "parent" or isinstance(value, type):  # flax modules know the one that they stand in
+            continue
+        if isinstance(value, nn.Module):
+            yield value
+        yield from _networks(value)
 
 
 def _sees_flat(network: nn.Module) -> bool:
