@@ -65,7 +65,12 @@ def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None
         num_seeds: seeds trained side by side.
         total_timesteps: environment steps instead of those of the task.
     """
-    overrides = [*task.overrides, f"num_seeds={num_seeds}", f"eval_episodes={EVAL_EPISODES}"]
+    overrides = [
+        *task.overrides,
+        f"num_seeds={num_seeds}",
+        f"eval_episodes={EVAL_EPISODES}",
+        "evaluation.at_start=false",
+    ]
     if total_timesteps is None:
         return overrides
     others = [override for override in overrides if not override.startswith("total_timesteps=")]

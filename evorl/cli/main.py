@@ -169,8 +169,9 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         The best evaluation return: what a hyper-parameter search maximises.
     """
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     trained = train_run(config, overrides)
-    if trained.stopped and HydraConfig.initialized() and str(HydraConfig.get().mode).endswith("MULTIRUN"):
+    if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
         sys.exit(0)  # else a sweep of Hydra's would start its next job
     return trained.best_return

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from evorl.agent import AgentState
+from evorl.config.names import load
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.rows import RunningMeans, describe_evaluation
@@ -148,6 +149,8 @@ class LearningRun:
         elif (live := self.workflow.with_new_episodes(state)) is not state:
             self.recorder.message(NEW_EPISODES)
             state = live
+        if self.iterations == 0:
+            self._before_the_first_step(state)
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
             state = self._run_chunk(state)
@@ -197,6 +200,28 @@ class LearningRun:
             compiling.join()
         self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
+
+    def _before_the_first_step(self, state: State) -> None:
+        """Tell what is known before anything is learned: how the networks see images, what the policy is worth.
+
+        Such a policy is not kept as the best one, however well it plays.
+        """
+        agent, keeping = getattr(self.workflow, "agent", None), getattr(self.workflow, "keeping", None)
+        notice = load("evorl.agents.flat_images:flat_images_in_words")(agent, self.workflow.env.obs_space)
+        if notice:
+            self.recorder.message(notice)
+        if self.eval_every and keeping is not None and keeping.at_start:
+            row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
+            self.latest |= row
+            self.recorder.write(row)
+
+    def _evaluate(self, state: State) -> dict[str, float | int]:
+        """The columns of an evaluation; its episodes go to the recorder."""
+        clock = CompileClock()
+        metrics = processes.on_host(self.workflow.evaluate(state))
+        if (episodes := metrics.pop("episodes", None)) is not None:
+            self.recorder.evaluation(self.iterations, self.timesteps, episodes)
+        return describe_evaluation(metrics) | {"time/evaluation_seconds": clock.seconds}
 
     def _run_chunk(self, state: State) -> State:
         """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
@@ -261,12 +286,7 @@ class LearningRun:
         score = None
         evaluated: dict[str, float | int] = {}
         if self._is_due(self.eval_every):
-            clock = CompileClock()
-            metrics = processes.on_host(self.workflow.evaluate(state))
-            if (episodes := metrics.pop("episodes", None)) is not None:
-                self.recorder.evaluation(self.iterations, self.timesteps, episodes)
-            evaluated = describe_evaluation(metrics)
-            evaluated["time/evaluation_seconds"] = clock.seconds
+            evaluated = self._evaluate(state)
             score = float(evaluated["eval/episode_return"])
         if evaluated or self._is_due(self.log_every):
             self._write_row(evaluated)

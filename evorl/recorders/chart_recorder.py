@@ -17,9 +17,10 @@ from evorl.runs.recording import Recorder
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from evorl.runs.recording import Chart, Panel
+    from evorl.runs.recording import Chart, HeatMap, Panel
 
-PANEL_HEIGHT = 2.2
+PANEL_HEIGHT, HEAT_HEIGHT = 2.2, 5.2  # inches
+EMPTY = "#eef0f3"  # of heat maps, where there is no value
 
 
 class ChartRecorder(Recorder):
@@ -51,7 +52,7 @@ def write_table(path: Path | str, chart: Chart) -> None:
 
 
 def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
-    """A chart's panels below one another, PNG: a dot for each row, a line through the rows that are marked.
+    """A chart's panels below one another, PNG: a dot for each row and a line through those that are marked, or a map.
 
     Raises:
         RunFolderError: the picture cannot be written.
@@ -60,19 +61,41 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    height = PANEL_HEIGHT * len(chart.panels) + 0.6
+    heights = [HEAT_HEIGHT if panel.heat else PANEL_HEIGHT for panel in chart.panels]
+    height = sum(heights) + 0.6
     figure = Figure(figsize=(8.0, height), dpi=130, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(
-        len(chart.panels), 1, left=0.11, right=0.96, top=1 - 0.35 / height, bottom=0.5 / height, hspace=0.45
-    )
+        len(chart.panels), 1, left=0.11, right=0.96, top=1 - 0.35 / height, bottom=0.5 / height, hspace=0.45,
+        height_ratios=heights,
+    )  # fmt: skip
     for i, panel in enumerate(chart.panels):
         axes = figure.add_subplot(grid[i])
-        _draw_panel(axes, chart, panel)
+        if panel.heat is None:
+            _draw_panel(axes, chart, panel)
+        else:
+            _draw_heat(axes, panel, panel.heat)
         if i == 0:
             axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color="#222222")
     with writing_to(Path(path).parent), open_to_write(path, "wb") as file:
         figure.savefig(file, format="png")
+
+
+def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
+    edges = [np.linspace(*ends, num + 1) for *ends, num in zip(heat.low, heat.high, heat.values.shape, strict=True)]
+    mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(heat.values.T), cmap="viridis")
+    bar = axes.figure.colorbar(mesh, ax=axes)
+    bar.set_label(heat.told, fontsize=8, color=GREY)
+    bar.ax.tick_params(colors=GREY, labelsize=8)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    tidy(axes)
+    axes.set_facecolor(EMPTY)
+    axes.grid(visible=False)
+    axes.margins(0)
+    filled = np.isfinite(heat.values).mean()
+    axes.set_title(f"{filled:.0%} filled", loc="right", fontsize=8, color=GREY)
+    axes.set_xlabel(panel.x, fontsize=8, color=GREY)
+    axes.set_ylabel(panel.y, fontsize=8, color=GREY)
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:

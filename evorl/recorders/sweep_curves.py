@@ -75,5 +75,7 @@ def _draw_panel(axes: Axes, title: str, panel: Mapping[str, Sequence[Curve]]) ->
     axes.set_xlabel("environment steps", fontsize=9, color=GREY)
     axes.set_ylabel("evaluation return", fontsize=9, color=GREY)
     handles, labels = axes.get_legend_handles_labels()
-    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(labels) > MAX_WITHIN else {"loc": "best"}
-    axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GREY, **place)
+    legend = axes.legend(handles[:MAX_NAMED], labels[:MAX_NAMED], frameon=False, fontsize=8, labelcolor=GREY)
+    if len(labels) > MAX_WITHIN:
+        legend.set_loc("upper left")
+        legend.set_bbox_to_anchor((1.01, 1.0))

@@ -15,8 +15,25 @@ Row: TypeAlias = Mapping[str, float | int]
 
 
 @dataclasses.dataclass(frozen=True)
+class HeatMap:
+    """Values over the plane of two columns.
+
+    Attributes:
+        values: ``[X, Y]``, equal rectangles of the plane; NaN where there is none.
+        low: of the first and the second column, where the plane begins.
+        high: where it ends.
+        told: what a value is, in words.
+    """
+
+    values: np.ndarray
+    low: tuple[float, float]
+    high: tuple[float, float]
+    told: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Panel:
-    """One picture of a table: a point for each row.
+    """One picture of a table: a point for each row, or a heat map.
 
     Attributes:
         x: the column along the horizontal axis.
@@ -24,6 +41,7 @@ class Panel:
         marked: a column that is not 0 in the rows to be joined by a line; ``None`` for no line.
         log: whether the vertical axis is logarithmic.
         colour: a column that the points are coloured by; ``None`` for one colour.
+        heat: drawn in place of points.
     """
 
     x: str
@@ -31,6 +49,7 @@ class Panel:
     marked: str | None = None
     log: bool = False
     colour: str | None = None
+    heat: HeatMap | None = None
 
 
 @dataclasses.dataclass(frozen=True)

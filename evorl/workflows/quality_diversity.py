@@ -18,10 +18,13 @@ from evorl.ec.operators.iso_line import IsoLineVariation
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population_evaluator import with_policy
 from evorl.metrics import WideCounter
-from evorl.runs.recording import Chart, Panel, for_each_seed
+from evorl.runs.recording import Chart, HeatMap, Panel, for_each_seed
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.generational import GenerationalWorkflow, generation_metrics
 from evorl.workflows.workflow import split_setup_keys
+
+MAP_BINS = 32  # of each descriptor in a picture of an archive without bins
+FINE_BINS = 128  # where the cells of such an archive are drawn as they lie
 
 
 class QualityDiversityWorkflow(GenerationalWorkflow):
@@ -142,7 +145,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         )
 
     def _chart(self, archive_state: ArchiveState) -> Chart:
-        """Where the elites are: one descriptor against the next, coloured by fitness; a single one against fitness."""
+        """Where the elites are: maps of fitness over two descriptors each; a single one against fitness."""
         fitness, descriptors = jax.device_get((archive_state.fitness, archive_state.descriptors))
         cells = np.flatnonzero(np.isfinite(fitness))
         names = self.descriptors
@@ -150,5 +153,36 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
             names = [f"descriptor_{i}" for i in range(descriptors.shape[1])]
         columns = {"cell": cells, "fitness": fitness[cells]}
         columns |= {name: descriptors[cells, i] for i, name in enumerate(names)}
-        panels = [Panel(x, y, colour="fitness") for x, y in itertools.pairwise(names)] or [Panel(names[0], "fitness")]
-        return Chart(columns, tuple(panels))
+        if len(names) == 1:
+            return Chart(columns, (Panel(names[0], "fitness"),))
+        maps = [fitness_map(self.archive, fitness, descriptors, pair) for pair in itertools.pairwise(range(len(names)))]
+        pairs = itertools.pairwise(names)
+        return Chart(columns, tuple(Panel(x, y, heat=heat) for (x, y), heat in zip(pairs, maps, strict=True)))
+
+
+def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, pair: tuple[int, int]) -> HeatMap:
+    """The fitness of elites over two of their descriptors; with further ones the greatest over all of these.
+
+    Args:
+        archive: which knows what lies in a cell.
+        fitness: ``[C]``, not finite where a cell is empty.
+        descriptors: ``[C, D]``.
+        pair: which two descriptors.
+    """
+    low, high = (tuple(float(ends[i]) for i in pair) for ends in (archive.low, archive.high))
+    bins = archive.bins if isinstance(archive, GridArchive) else (MAP_BINS,) * archive.num_dimensions
+    shape = tuple(bins[i] for i in pair)
+    filled = np.isfinite(fitness)
+    if archive.num_dimensions == 2:
+        if not isinstance(archive, GridArchive):
+            shape = (FINE_BINS, FINE_BINS)
+        axes = [a + (np.arange(n) + 0.5) / n * (b - a) for a, b, n in zip(low, high, shape, strict=True)]
+        plane = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+        values = fitness[np.asarray(archive.cells(jnp.asarray(plane, jnp.float32)))].reshape(shape)
+        return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, "fitness")
+    shares = (descriptors[filled][:, pair] - low) / (np.asarray(high) - low)
+    place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
+    values = np.full(shape, -np.inf)
+    np.maximum.at(values, tuple(place.T), fitness[filled])
+    told = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
+    return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, told)

@@ -68,16 +68,16 @@ def names(folder: Path) -> list[str]:
 def test_a_training_leaves_goals_episodes_and_pictures(trained: RunFolder) -> None:
     with trained.eval_goals.open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["timesteps"] for row in rows] == ["32"] * 6 + ["64"] * 6
-    saved = [f"{steps:012d}_{i:03d}.{kind}" for steps in (32, 64) for i in range(2) for kind in ("json", "npz")]
+    assert [row["timesteps"] for row in rows] == ["0"] * 6 + ["32"] * 6 + ["64"] * 6
+    saved = [f"{steps:012d}_{i:03d}.{kind}" for steps in (0, 32, 64) for i in range(2) for kind in ("json", "npz")]
     assert names(trained.episodes) == saved
-    assert names(trained.plots) == ["000000000032.png", "000000000064.png"]
+    assert names(trained.plots) == [f"{steps:012d}.png" for steps in (0, 32, 64)]
     episode = SavedEpisode.load(trained.episodes / "000000000064_001.npz")
     assert episode.about["env"]["maze"] == "open"
     assert (episode.about["library"], episode.about["name"], episode.about["seed"]) == ("goal", "point_maze", 0)
-    desired = [float(rows[7][f"desired_{i}"]) for i in range(2)]
+    desired = [float(rows[13][f"desired_{i}"]) for i in range(2)]
     np.testing.assert_allclose(episode.arrays["obs.desired_goal"][0], desired, rtol=1e-6)
-    assert episode.about["return"] == float(rows[7]["return"])
+    assert episode.about["return"] == float(rows[13]["return"])
 
 
 def test_a_resumed_run_leaves_what_a_whole_one_does(run, trained: RunFolder, tmp_path: Path) -> None:

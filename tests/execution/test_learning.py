@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.evaluators.keeping import Keeping
 from evorl.execution import learning, programs
 from evorl.execution.learning import TrainingDiverged
 from evorl.workflows.workflow import Workflow
@@ -101,6 +102,23 @@ def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
     assert [row["iterations"] for row in notes.rows] == [1, 2, 3, 4, 5, 6]
     assert [row["timesteps"] for row in notes.rows] == [64 * i for i in range(1, 7)]
     assert shelf.saved == [(i, i) for i in saved]
+
+
+def test_an_evaluation_before_the_first_step_changes_nothing_and_is_not_the_best(workflow: Workflow) -> None:
+    evaluated = workflow.replace(eval_interval=2.0 * 64)
+    at_start = evaluated.replace(keeping=Keeping(at_start=True))
+    notes, usual, shelf = Notes(), Notes(), Shelf()
+    last = at_start.learn(key=0, recorder=notes, checkpointer=shelf)
+    assert_identical(last, evaluated.learn(key=0, recorder=usual))
+    first, *others = notes.rows
+    assert (first["iterations"], first["timesteps"]) == (0, 0)
+    assert first["eval/episode_return"] == float(workflow.evaluate(workflow.init(0)).episode_return)
+    assert not any(name.startswith("train/") for name in first)
+    assert [row["timesteps"] for row in others] == [row["timesteps"] for row in usual.rows] == [128, 256, 384]
+    assert shelf.saved[0] == (2, 2)
+    notes = Notes()
+    at_start.replace(eval_interval=0.0).learn(key=0, recorder=notes)
+    assert notes.rows[0]["timesteps"] == 128
 
 
 def test_schedules_end_with_the_training() -> None:

@@ -12,7 +12,7 @@ import pytest
 from evorl.recorders import ChartRecorder, Recorder, RecorderGroup
 from evorl.recorders.chart_recorder import draw_chart
 from evorl.runs.files import RunFolderError
-from evorl.runs.recording import Chart, Panel
+from evorl.runs.recording import Chart, HeatMap, Panel
 from tests.recorders.test_learning_curve import assert_is_picture
 
 CHART = Chart(
@@ -61,6 +61,20 @@ def test_points_are_coloured_by_a_column(tmp_path: Path, monkeypatch: pytest.Mon
     )
     draw_chart(tmp_path / "a.png", chart)
     assert drawn == [([0, 2], [7, 9])]
+    assert_is_picture(tmp_path / "a.png")
+
+
+def test_a_heat_map_lies_over_its_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    drawn = []
+    mesh = Axes.pcolormesh
+    monkeypatch.setattr(Axes, "pcolormesh", lambda self, *a, **k: drawn.append(a) or mesh(self, *a, **k))
+    heat = HeatMap(np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), low=(0.0, -1.0), high=(3.0, 1.0), told="fitness")
+    draw_chart(tmp_path / "a.png", Chart({"a": np.arange(2), "b": np.arange(2)}, (Panel("a", "b", heat=heat),)))
+    x, y, values = drawn[0]
+    assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [-1, 0, 1])
+    assert values.filled(-9).tolist() == [[1, 2, 4], [-9, 3, 5]]  # rows go along the vertical axis
     assert_is_picture(tmp_path / "a.png")
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ec.archives import CentroidArchive
+from evorl.ec.archives import CentroidArchive, GridArchive
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution import programs
 from evorl.execution.restoring import restore
@@ -22,7 +22,7 @@ from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Panel
 from evorl.types import State
-from evorl.workflows.quality_diversity import QualityDiversityWorkflow
+from evorl.workflows.quality_diversity import QualityDiversityWorkflow, fitness_map
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical, small
 
 ALGORITHMS = ["map_elites", "pga_me"]
@@ -226,6 +226,33 @@ def test_the_archive_is_drawn_at_the_end(tmp_path: Path) -> None:
     assert len(charts["archive_seed_0"].columns["cell"]) == 0
     one = qd("map_elites", descriptors=["next_obs.0"], archive={"name": "grid", "low": [-1], "high": [1], "bins": [4]})
     assert one.charts(one.init(SEED))["archive"].panels == (Panel("next_obs.0", "fitness"),)
+
+
+def test_a_map_has_the_elite_of_every_cell_where_the_cell_lies() -> None:
+    grid = GridArchive(low=(0.0, 0.0), high=(2.0, 3.0), bins=(2, 3))
+    fitness = np.array(
+        [1.0, -np.inf, 2.0, 3.0, -np.inf, 4.0], np.float32
+    )  # the last dimension's number changes fastest
+    heat = fitness_map(grid, fitness, np.zeros((6, 2), np.float32), (0, 1))
+    np.testing.assert_array_equal(heat.values, [[1.0, np.nan, 2.0], [3.0, np.nan, 4.0]])
+    assert (heat.low, heat.high, heat.told) == ((0.0, 0.0), (2.0, 3.0), "fitness")
+
+
+def test_a_map_of_points_has_the_nearest_one() -> None:
+    points = CentroidArchive(low=(0.0, 0.0), high=(1.0, 1.0), num_centroids=2, centroids=[[0.0, 0.5], [1.0, 0.5]])
+    heat = fitness_map(points, np.array([1.0, 2.0], np.float32), np.zeros((2, 2), np.float32), (0, 1))
+    half = heat.values.shape[0] // 2
+    assert set(heat.values[:half].ravel()) == {1.0}
+    assert set(heat.values[half:].ravel()) == {2.0}
+
+
+def test_a_map_of_two_of_three_descriptors_says_what_it_leaves_out() -> None:
+    grid = GridArchive(low=(0.0, 0.0, 0.0), high=(1.0, 1.0, 1.0), bins=(2, 2, 2))
+    fitness = np.array([1.0, 5.0, -np.inf, -np.inf, -np.inf, -np.inf, 3.0, 2.0], np.float32)
+    descriptors = np.array([[0.2, 0.2, 0.2], [0.2, 0.2, 0.7], *4 * [[0, 0, 0]], [0.7, 1.0, 0.2], [9.0, 0.7, 0.7]])
+    heat = fitness_map(grid, fitness, descriptors, (0, 1))
+    np.testing.assert_array_equal(heat.values, [[5.0, np.nan], [np.nan, 3.0]])
+    assert heat.told == "greatest fitness over the other 1 of 3 descriptors"
 
 
 @pytest.mark.parametrize(
