@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evorl.config.names import no_such
+from evorl.recorders.run_status import EVALUATION, TRAINING
 from evorl.reports.recorded_run import Curve, RecordedRun
 from evorl.reports.statistics import bootstrap_interval, interquartile_mean, stratified_interval
 
@@ -120,9 +121,15 @@ def grouped(runs: Sequence[RecordedRun], by: Sequence[str] = (), metric: str | N
     groups: dict[tuple[str, str], list[RecordedRun]] = {}
     for run, label in zip(runs, labels, strict=True):
         groups.setdefault((run.env, label), []).append(run)
-    made = [Group(label, env, tuple(members), metric or members[0].metric) for (env, label), members in groups.items()]
+    metric = metric or usual_metric(runs)
+    made = [Group(label, env, tuple(members), metric) for (env, label), members in groups.items()]
     order = {label: i for i, label in enumerate(sorted(dict.fromkeys(labels), key=_natural))}
     return sorted(made, key=lambda group: (group.env, order[group.label]))
+
+
+def usual_metric(runs: Sequence[RecordedRun]) -> str:
+    """The return of evaluations, if any run has it; else that of training episodes. They are not to be compared."""
+    return EVALUATION if any(EVALUATION in run.curves for run in runs) else TRAINING
 
 
 def _labels(runs: Sequence[RecordedRun]) -> list[str]:

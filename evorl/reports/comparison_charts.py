@@ -23,6 +23,7 @@ RESAMPLES = 2_000
 _PAIR_NUMBERS = 20_000_000  # of comparisons of seeds, in memory at once
 ALL_PAIRS = 5  # groups: of more, each is compared with the best only
 MOST_AXES = 8
+MOST_TICKS = 6  # of an axis of parallel coordinates
 
 
 class Improvement(NamedTuple):
@@ -39,6 +40,11 @@ class Improvement(NamedTuple):
     than: str
     probability: float
     interval: tuple[float, float] | None
+
+    def turned(self) -> Improvement:
+        """The same, told of the other group."""
+        interval = self.interval and (1 - self.interval[1], 1 - self.interval[0])
+        return Improvement(self.than, self.better, 1 - self.probability, interval)
 
 
 def scores_by_label(groups: Sequence[Group]) -> dict[str, dict[str, np.ndarray]]:
@@ -101,10 +107,10 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
         for label, of_label in scaled.items()
     }
     ranked = sorted(scores, key=lambda label: -centers[label])
-    pairs = (
-        list(itertools.combinations(ranked, 2)) if len(ranked) <= ALL_PAIRS else [(ranked[0], x) for x in ranked[1:]]
-    )
-    return [made for better, than in pairs if (made := improvement(better, than, scores))]
+    if len(ranked) > ALL_PAIRS:
+        return [made for than in ranked[1:] if (made := improvement(ranked[0], than, scores))]
+    pairs = [made for pair in itertools.combinations(ranked, 2) if (made := improvement(*pair, scores))]
+    return [pair if pair.probability >= 0.5 else pair.turned() for pair in pairs]
 
 
 def improvement(better: str, than: str, scores: Mapping[str, Mapping[str, np.ndarray]]) -> Improvement | None:
@@ -174,7 +180,14 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         titles = [*map(short, shown), in_words(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GREY, linewidth=0.8)
-            axes.annotate(_cut(title, 22), (x, 1.07), ha="center", fontsize=8, color="#222222", annotation_clip=False)
+            axes.annotate(
+                _cut(title, 22),
+                (x, 1.07),
+                ha="center" if x else "left",
+                fontsize=8,
+                color="#222222",
+                annotation_clip=False,
+            )
             for place, text in column.ticks:
                 axes.annotate(
                     _cut(text, 14), (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
@@ -192,23 +205,23 @@ class _Axis(NamedTuple):
 
 
 def _axis(values: Sequence[str]) -> _Axis:
-    """Where values stand: numbers by size, by their logarithm if they span much; words side by side."""
+    """Where values stand: numbers by size, by its logarithm if they span much; words side by side; none at the foot."""
+    known = sorted({value for value in values if value != ABSENT})
     try:
-        numbers = np.array([float(value) for value in values])
+        numbers = np.array([float(value) for value in known])
     except ValueError:
-        words = sorted(set(values))
-        places = {word: i / max(len(words) - 1, 1) for i, word in enumerate(words)}
-        return _Axis(np.array([places[value] for value in values]), [(place, word) for word, place in places.items()])
-    if numbers.min() > 0 and numbers.max() / numbers.min() > 5:
-        numbers = np.log10(numbers)
-    places = (numbers - numbers.min()) / (np.ptp(numbers) or 1.0)
-    by_place = dict(zip(places.round(6), values, strict=True))
-    chosen = (
-        sorted(by_place)
-        if len(by_place) <= 6
-        else np.quantile(sorted(by_place), [0, 0.25, 0.5, 0.75, 1], method="nearest")
-    )
-    return _Axis(places, [(float(place), by_place[place]) for place in chosen])
+        numbers = np.arange(len(known), dtype=np.float64)
+    else:
+        if numbers.size and numbers.min() > 0 and numbers.max() / numbers.min() > 5:
+            numbers = np.log10(numbers)
+    span = float(np.ptp(numbers)) if len(known) > 1 else 1.0
+    foot = 0.12 if ABSENT in values and known else 0.0
+    heights = foot + (1 - foot) * (numbers - min(numbers, default=0.0)) / span
+    place_of = {ABSENT: 0.0, **dict(zip(known, heights.tolist(), strict=True))}
+    ranked = sorted(known, key=place_of.__getitem__)
+    chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MOST_TICKS)).round().astype(int)
+    ticks = [(place_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
+    return _Axis(np.array([place_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
 
 
 def _cut(text: str, most: int = 26) -> str:

@@ -17,7 +17,7 @@ from evorl.reports.svg import COLOURS, as_svg, figure_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_SEEDS = 40  # of a group, that have a line of their own
+MOST_LINES = 40  # of a group, of seeds or runs that have one of their own
 _DASHES = ("-", "--", ":", "-.")
 _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _STEPS = "environment steps of each seed"
@@ -41,7 +41,7 @@ def draw_returns(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
         axes = figure.add_axes((0.095, 0.135, 0.875, 0.775))
         for group in groups:
             colour, dash = styles[group.label]
-            for curve in group.curves[:MOST_SEEDS] if len(group.curves) > 1 else ():
+            for curve in group.curves[:MOST_LINES] if len(group.curves) > 1 else ():
                 axes.plot(*_drawn(curve), color=colour, linewidth=0.7, alpha=0.35)
             band = band_of(group.curves)
             axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
@@ -80,7 +80,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
             axes = figure.add_subplot(grid[i // 3, i % 3])
             for group in groups:
                 colour, dash = styles[group.label]
-                for run in group.runs:
+                for run in group.runs[:MOST_LINES]:
                     if column in run.curves:
                         curve = run.curves[column]
                         axes.plot(*_drawn(curve), color=colour, linestyle=dash, linewidth=0.9, alpha=0.8)
@@ -91,7 +91,7 @@ def draw_metrics(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]],
 
 def draw_speeds(groups: Sequence[Group], styles: Mapping[str, tuple[str, str]], name: str) -> Element | None:
     """Environment steps in a second over the training, a line for each run; ``None`` where nobody timed it."""
-    timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs
+    timed = [(group, run.timings["time/steps_per_second"]) for group in groups for run in group.runs[:MOST_LINES]
              if "time/steps_per_second" in run.timings]  # fmt: skip
     if not timed:
         return None

@@ -14,6 +14,7 @@ from evorl.reports.comparison import (
     grouped,
     settings_of,
     short,
+    usual_metric,
     values_in,
     varied_settings,
 )
@@ -28,7 +29,7 @@ MOST_BYTES = 3_000_000  # of a page
 _KEPT_FREE = 50_000
 MOST_COLUMNS = 8  # groups side by side in a table of settings
 MOST_CHARTS = 8  # of losses
-MOST_LISTED = 40
+MOST_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: a quarter of the seeds is left out at either end "
     "(with fewer than four seeds it is their mean). Intervals hold 95 % of bootstrap resamples of the seeds, drawn "
@@ -65,15 +66,17 @@ class Report:
         Raises:
             ValueError: there is nothing to report on, or no run has a setting to group by.
         """
+        asked, metric = metric, metric or usual_metric(runs)
         kept = [run for run in runs if run.by_seed(metric)]
         if not kept:
             known = sorted({name for run in runs for name in run.curves})
-            what = metric or "return"
+            what = asked or "return"
             raise ValueError(
                 f"none of {len(runs)} runs has recorded a row with {what} yet."
                 + (f" They have: {', '.join(known)}." if known else "")
             )
-        notes = [f"{run.name} has recorded no {metric or 'return'}." for run in runs if not run.by_seed(metric)]
+        without = [run.name for run in runs if not run.by_seed(metric)]
+        notes = [f"Left out, for they have recorded no {metric}: {_listed(without)}."] if without else []
         return cls(tuple(kept), tuple(grouped(kept, by, metric)), title, tuple(notes), tuple(by))
 
     @property
@@ -175,8 +178,9 @@ class Report:
         return _section("Comparison", self._legend(), profiles, note, chart, numbers if pairs else None)
 
     def _settings(self) -> Element | None:
-        varied, differing = varied_settings(self.runs), differing_settings(self.runs)
-        names = [*varied, *(name for name in differing if name not in varied)]
+        varied = varied_settings(self.runs)
+        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others are of one algorithm only
+        names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MOST_COLUMNS:
             heading = ["setting", *(f"{g.label} ({g.env})" if len(self.envs) > 1 else g.label for g in self.groups)]
@@ -219,8 +223,7 @@ class Report:
         if not shown and not left_out:
             return None
         words = [f"{medium.run}: {medium.name}" for medium in left_out]
-        said = f"Left out, for the page is to be small: {', '.join(words[:MOST_LISTED])}"
-        said += f" and {len(words) - MOST_LISTED} more." if len(words) > MOST_LISTED else "."
+        said = f"Left out, for the page is to be small: {_listed(words)}."
         content = [element("div", shown, class_="media"), element("p", said, class_="note") if left_out else None]
         return _section("Pictures", *content)
 
@@ -254,6 +257,11 @@ def _head_of_page(title: str) -> Element:
 
 def _section(title: str, *content: Content) -> Element:
     return element("section", element("h2", title), content, id=title.lower().replace(" ", "-"))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def _count(number: int, what: str) -> str:

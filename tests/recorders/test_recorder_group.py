@@ -13,7 +13,7 @@ from tests.support.recorded_runs import make_plan, make_row
 
 class Noting(Recorder):
     def __init__(self, calls: list, name: str, failure: Exception | None = None) -> None:
-        self.calls, self.name, self.failure = calls, name, failure
+        self.calls, self.name, self.error = calls, name, failure
 
     def write(self, row) -> None:
         self.calls.append((self.name, "write", row["iterations"]))
@@ -26,8 +26,8 @@ class Noting(Recorder):
 
     def close(self) -> None:
         self.calls.append((self.name, "close"))
-        if self.failure:
-            raise self.failure
+        if self.error:
+            raise self.error
 
 
 def test_a_group_passes_everything_on_in_order() -> None:

@@ -15,6 +15,7 @@ from evorl.reports.comparison import (
     settings_of,
     short,
     thinned,
+    usual_metric,
     values_in,
     varied_settings,
 )
@@ -102,3 +103,13 @@ def test_long_curves_are_thinned_to_their_ends() -> None:
     assert len(steps) == MAX_POINTS
     assert (steps[0], steps[-1]) == (0, 9999)
     assert len(thinned(np.arange(7.0))) == 7
+
+
+def test_returns_of_training_are_not_compared_with_those_of_evaluations(tmp_path: Path) -> None:
+    make_run(tmp_path, "evaluated", [[1.0]])
+    alone = make_run(tmp_path, "not", [[1.0]])
+    alone.metrics_csv.write_text("iterations,timesteps,train/episode_return\n1,10,300.0\n")
+    both = find_runs(tmp_path)
+    assert (usual_metric(both), usual_metric(both[1:])) == ("eval/episode_return", "train/episode_return")
+    assert {group.metric for group in grouped(both)} == {"eval/episode_return"}
+    assert [len(run.by_seed(usual_metric(both))) for run in both] == [1, 0]

@@ -11,6 +11,7 @@ import pytest
 from evorl.reports.comparison import Group, grouped
 from evorl.reports.comparison_charts import (
     ALL_PAIRS,
+    MOST_TICKS,
     Improvement,
     draw_improvements,
     draw_profiles,
@@ -93,3 +94,31 @@ def test_a_sweep_has_an_axis_for_each_setting(tmp_path: Path) -> None:
     places = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
     first = [float(d[2]) for d in places]  # heights along the first axis, which is logarithmic: even steps
     np.testing.assert_allclose(np.diff(first), np.diff(first)[0], atol=0.02)
+
+
+def test_runs_without_a_setting_stand_at_the_foot_of_its_axis(tmp_path: Path) -> None:
+    """Ten learning rates and a run that has none: few of them are told, the ends among them."""
+    make_run(tmp_path, "without", [[100.0]])
+    for i in range(10):
+        make_run(tmp_path, f"run{i}", [[100.0 + i]], {"rate": 1.0 + i})
+    chart = draw_sweep(find_runs(tmp_path), ["rate"], "eval/episode_return", "sweep")
+    assert {"-", "1", "10"} <= set(words(chart))
+    assert len([word for word in words(chart) if word in map(str, range(1, 11))]) <= MOST_TICKS
+    lines = [node.get("d", "").split() for node in chart.iter("path") if "stroke-width: 1.4" in node.get("style", "")]
+    assert len({line[2] for line in lines}) == 11
+
+
+def test_a_pair_is_told_of_the_one_that_wins() -> None:
+    assert Improvement("a", "b", 0.25, (0.125, 0.5)).turned() == Improvement("b", "a", 0.75, (0.5, 0.875))
+    assert Improvement("a", "b", 0.25, None).turned() == Improvement("b", "a", 0.75, None)
+
+
+def test_who_is_better_over_all_may_lose_where_both_were_trained(tmp_path: Path) -> None:
+    """On one scale a has 0 and 1, b has 0.2: a is better over all, and b in the one environment that they share."""
+    returns = {"a": {"CartPole-v1": 5.0, "Acrobot-v1": 1.0}, "b": {"CartPole-v1": 6.0}, "c": {"CartPole-v1": 10.0}}
+    for label, of_env in [*returns.items(), ("d", {"Acrobot-v1": 0.0})]:
+        for env, last in of_env.items():
+            make_run(tmp_path, f"{label}-{env}", [[last]], {"discount": label}, env=env)
+    pairs = {(pair.better, pair.than) for pair in improvements(grouped(find_runs(tmp_path), ["discount"]))}
+    assert ("discount=b", "discount=a") in pairs
+    assert ("discount=a", "discount=b") not in pairs

@@ -25,7 +25,7 @@ def test_columns_of_words_and_of_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("runs_folder=/data/anna/runs env=gymnax/CartPole-v1", "runs_folder=.../runs env=gymnax/CartPole-v1"),
+        ("runs_folder=/disk/anna/runs env=gymnax/CartPole-v1", "runs_folder=.../runs env=gymnax/CartPole-v1"),
         ("cannot read '/data/x.npz': gone", "cannot read '.../x.npz': gone"),
         ("resume=runs/ppo/1 a/b/c", "resume=runs/ppo/1 a/b/c"),
         ("1/2 of /x", "1/2 of /x"),

@@ -87,7 +87,7 @@ def test_the_same_runs_give_the_same_page_without_places_and_times(sweep: Path, 
 
 def test_a_single_run_shows_its_settings_and_its_failure(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "a<b", [[1.0, 2.0]] * 3, {"agent": {"network": {"torso": [64, 64]}}}, start=START)
-    folder.state.write_text('{"state": "failed", "failure": "OSError: no space in /data/anna/runs/x"}')
+    folder.state.write_text('{"state": "failed", "failure": "OSError: no space in /disk/anna/runs/x"}')
     check = PageCheck(Report.of(find_runs(tmp_path)).to_html(pictures=False))
     assert check.faults == []
     assert "ppo on gymnax/CartPole-v1" in check.text
@@ -112,7 +112,7 @@ def test_what_recorded_nothing_is_named(tmp_path: Path) -> None:
     make_run(tmp_path, "b", [[1.0]]).metrics_csv.unlink()
     runs = find_runs(tmp_path)
     report = Report.of(runs, title="Mine")
-    assert report.notes == ("b has recorded no return.",)
+    assert report.notes == ("Left out, for they have recorded no eval/episode_return: b.",)
     assert "<title>Mine</title>" in report.to_html()
     with pytest.raises(
         ValueError, match=r"none of 2 runs has recorded a row with eval/success yet\. They have: eval/epi"

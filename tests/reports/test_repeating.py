@@ -17,7 +17,7 @@ def shown(root: Path) -> str:
 
 def test_one_machine_is_told_once(tmp_path: Path) -> None:
     first = make_run(tmp_path, "a", [[1.0]], start=START)
-    add_start(first.about, START | {"command": "evorl train resume=/data/anna/runs/a total_timesteps=2e6"})
+    add_start(first.about, START | {"command": "evorl train resume=/disk/anna/runs/a total_timesteps=2e6"})
     make_run(tmp_path, "b", [[1.0]], start=START)
     page = shown(tmp_path)
     assert "<code>evorl train agent=ppo runs_folder=.../runs</code><br>" in page

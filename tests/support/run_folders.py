@@ -16,7 +16,7 @@ PNG = bytes.fromhex(  # one pixel
     "1bb6ee560000000049454e44ae426082"
 )
 START = {
-    "agent": "ppo", "env": "cartpole", "command": "evorl train agent=ppo runs_folder=/data/anna/runs",
+    "agent": "ppo", "env": "cartpole", "command": "evorl train agent=ppo runs_folder=/disk/anna/runs",
     "device": "2 x cpu", "processor": "A processor", "system": "Linux x86_64", "commit": "0123abc",
     "versions": {"python": "3.11.7", "evorl": "0.1.0", "jax": "0.10.2", "flax": "0.12.8"},
 }  # fmt: skip
