@@ -33,8 +33,7 @@ ENV_LIBRARIES = "jumanji pgx jaxmarl craftax xminigrid navix envpool pettingzoo 
 LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mjx", "evorl/envs/mujoco", "evorl/envs/playground"),
-    "gymnax": ("evorl/envs/gymnax",),
-    **{name: (f"evorl/envs/{name}",) for name in ENV_LIBRARIES},
+    **{name: (f"evorl/envs/{name}",) for name in ["gymnax", *ENV_LIBRARIES]},
     "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),

@@ -77,8 +77,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
-        elif origin := origin_of_settings(chosen):
-            recorder.message(origin)
+        for notice in () if progress else filter(None, (origin_of_settings(chosen), _flat_images(workflow))):
+            recorder.message(notice)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
@@ -96,6 +96,12 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     if not settings.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped)
+
+
+def _flat_images(workflow: Workflow) -> str | None:
+    from evorl.agents.flat_images import flat_images_in_words
+
+    return flat_images_in_words(getattr(workflow, "agent", None), workflow.env.obs_space)
 
 
 def _compare(config: DictConfig, resumed: RunFolder | None) -> Trained:

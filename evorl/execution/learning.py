@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from evorl.agent import AgentState
-from evorl.config.names import load
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.rows import RunningMeans, describe_evaluation
@@ -202,14 +201,8 @@ class LearningRun:
         return state
 
     def _before_the_first_step(self, state: State) -> None:
-        """Tell what is known before anything is learned: how the networks see images, what the policy is worth.
-
-        Such a policy is not kept as the best one, however well it plays.
-        """
-        agent, keeping = getattr(self.workflow, "agent", None), getattr(self.workflow, "keeping", None)
-        notice = load("evorl.agents.flat_images:flat_images_in_words")(agent, self.workflow.env.obs_space)
-        if notice:
-            self.recorder.message(notice)
+        """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
+        keeping = getattr(self.workflow, "keeping", None)
         if self.eval_every and keeping is not None and keeping.at_start:
             row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
             self.latest |= row
