@@ -24,11 +24,13 @@ __all__ = [
     "SampleBatch",
     "State",
     "__version__",
+    "load_policy",
     "pytree_field",
 ]
 
 # Imported when they are asked for: the command line answers Ctrl-C before JAX, which takes seconds, is imported.
 _MODULES = {
+    "export.loading": ("load_policy",),
     "agent": ("Agent", "AgentState", "RandomAgent"),
     "sample_batch": ("SampleBatch",),
     "types": ("PyTreeData", "PyTreeDict", "PyTreeNode", "State", "pytree_field"),

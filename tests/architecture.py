@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "cli", "launch"),
+    ("recorders", "rendering", "cli", "export", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
