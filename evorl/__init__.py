@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
+    load_policy: Any  # evorl.export.loading, of the topmost layer: what is imported here is read by all
+
 try:
     __version__ = version("evorl")
 except PackageNotFoundError:  # run from a source tree that is not installed

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import export
 
-from evorl.export.exporting import FORMATS
+from evorl.export import FORMATS
 from evorl.export.graph import Graph
 from evorl.export.loading import StoredPolicy
 from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded_steps
@@ -122,7 +122,9 @@ def _as_html(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
 
 
 def _title(stored: StoredPolicy) -> str:
-    return f"The policy of {stored.agent} in {stored.title}, after {stored.timesteps:,} steps (run {stored.folder.name})."
+    return (
+        f"The policy of {stored.agent} in {stored.title}, after {stored.timesteps:,} steps (run {stored.folder.name})."
+    )
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
@@ -132,7 +134,8 @@ def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) 
 
         return compared(policy, OnnxSession(path), recorded)
     if name == "jax":
-        return compared(policy, export.deserialize(bytearray(path.read_bytes())).call, recorded)
+        call: Any = export.deserialize(bytearray(path.read_bytes())).call
+        return compared(policy, call, recorded)
     if name == "numpy":
         module = types.ModuleType("policy")
         exec(compile(path.read_text(encoding="utf-8"), path, "exec"), vars(module))

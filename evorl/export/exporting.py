@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
 from evorl.config.values import check_names, checked_value
+from evorl.export import FORMATS
 
 if TYPE_CHECKING:
     from evorl.export.artefacts import Written
     from evorl.export.loading import StoredPolicy
 
-FORMATS = {"onnx": "onnx", "jax": "stablehlo", "numpy": "py", "html": "html"}  # and the ends of their names
 POLICY_OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
     "runs_folder": Option("runs", "where run folders are"),

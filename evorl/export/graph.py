@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax.extend.core import JaxprEqn
 
-Shape: TypeAlias = "tuple[int | None, ...]"  # None is the number of rows, which is known when the function is called
+Shape: TypeAlias = tuple[Any, ...]  # whole numbers; None is the number of rows, known when the function is called
 
 UNARY = tuple("neg sign floor ceil round exp log log1p expm1 tanh sin cos sqrt rsqrt abs logistic erf not".split())
 UNARY += ("is_finite", "square")
@@ -21,7 +21,20 @@ REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "
 # Beside these: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``, ``concat(axis)``,
 # ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(indices, axis)``, ``matmul``,
 # ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
-OPS = (*UNARY, *BINARY, "where", "cast", "reshape", "transpose", "broadcast", "concat", "slice", "pad", "take", "matmul")
+OPS = (
+    *UNARY,
+    *BINARY,
+    "where",
+    "cast",
+    "reshape",
+    "transpose",
+    "broadcast",
+    "concat",
+    "slice",
+    "pad",
+    "take",
+    "matmul",
+)
 OPS += ("reduce", "argmax", "argmin", "cumsum")
 
 
@@ -124,9 +137,16 @@ class Graph:
         self.nodes = kept[::-1]
 
 
-Rule: TypeAlias = "Callable[[Graph, JaxprEqn, list[Any], Callable[[Any], Shape]], Sequence[Any]]"
+Dims: TypeAlias = Callable[[Any], Shape]  # from a shape in JAX
+Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
 
 
 def as_operand(x: Any) -> Any:
     """A value as it is, a constant as a NumPy array."""
     return x if isinstance(x, Value) else np.asarray(x)
+
+
+def output_of(eqn: JaxprEqn, dims: Dims) -> tuple[Shape, np.dtype]:
+    """Shape and dtype of what an operation gives."""
+    aval: Any = eqn.outvars[0].aval
+    return dims(aval.shape), np.dtype(aval.dtype)

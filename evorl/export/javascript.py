@@ -6,6 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,69 +19,16 @@ _CALLS = {"max": "Math.max(x, y)", "min": "Math.min(x, y)", "pow": "Math.pow(x, 
 _OF_ONE = {"neg": "-x", "square": "x * x", "rsqrt": "1 / Math.sqrt(x)", "logistic": "1 / (1 + Math.exp(-x))"}
 _OF_ONE |= {name: f"Math.{name}(x)" for name in "sign floor ceil exp log log1p expm1 tanh sin cos sqrt abs".split()}
 _OF_ONE |= {"is_finite": "Number.isFinite(x)", "erf": "erf(x)", "round": "halfToEven(x)"}
-_REDUCE = {"sum": "x + y", "prod": "x * y", "max": "Math.max(x, y)", "min": "Math.min(x, y)", "and": "x & y", "or": "x | y"}
-
-# Arrays are flat and of doubles; the generated lines know their shapes.
-RUNTIME = """
-const map = (f, a) => a.map(f);
-const zip = (f, a, b) => {
-  if (a.length === b.length) return a.map((x, i) => f(x, b[i]));
-  return a.length === 1 ? b.map(y => f(a[0], y)) : a.map(x => f(x, b[0]));
-};
-const at = (a, i) => a[a.length === 1 ? 0 : i];
-const where = (c, a, b, size) => new Float64Array(size).map((_, i) => at(c, i) ? at(a, i) : at(b, i));
-function* places(shape, strides, offset) {
-  const size = shape.reduce((n, m) => n * m, 1), index = shape.map(() => 0);
-  for (let k = 0; k < size; k++) {
-    yield offset;
-    for (let axis = shape.length - 1; axis >= 0; axis--) {
-      offset += strides[axis];
-      if (++index[axis] < shape[axis]) break;
-      offset -= strides[axis] * shape[axis];
-      index[axis] = 0;
-    }
-  }
+_REDUCE = {
+    "sum": "x + y",
+    "prod": "x * y",
+    "max": "Math.max(x, y)",
+    "min": "Math.min(x, y)",
+    "and": "x & y",
+    "or": "x | y",
 }
-const view = order => a => Float64Array.from(order, i => a[i]);
-const put = (order, size, value) => a => {
-  const out = new Float64Array(size).fill(value);
-  order.forEach((place, i) => { out[place] = a[i]; });
-  return out;
-};
-const order = (shape, strides, offset) => Int32Array.from(places(shape, strides, offset));
-const concat = (inner, ...parts) => {
-  const out = new Float64Array(parts.reduce((n, part) => n + part.length, 0)), outer = parts[0].length / inner[0];
-  let place = 0;
-  for (let i = 0; i < outer; i++)
-    parts.forEach((part, k) => { out.set(part.subarray(i * inner[k], (i + 1) * inner[k]), place); place += inner[k]; });
-  return out;
-};
-const matmul = (a, b, batch, rows, inner, columns) => {
-  const out = new Float64Array(batch * rows * columns), step = b.length === inner * columns ? 0 : inner * columns;
-  for (let n = 0; n < batch; n++)
-    for (let i = 0; i < rows; i++)
-      for (let k = 0; k < inner; k++) {
-        const x = a[(n * rows + i) * inner + k];
-        if (x !== 0) for (let j = 0; j < columns; j++) out[(n * rows + i) * columns + j] += x * b[n * step + k * columns + j];
-      }
-  return out;
-};
-const reduce = (f, a, size) => Float64Array.from({length: a.length / size}, (_, i) => a.subarray(i * size, (i + 1) * size).reduce(f));
-const best = (better, a, size) => Float64Array.from({length: a.length / size}, (_, i) => {
-  let found = 0;
-  for (let k = 1; k < size; k++) if (better(a[i * size + k], a[i * size + found])) found = k;
-  return found;
-});
-const halfToEven = x => { const y = Math.round(x); return Math.abs(x % 1) === 0.5 && y % 2 !== 0 ? y - 1 : y; };
-const erf = x => {
-  const s = Math.abs(x);
-  if (s > 6) return Math.sign(x);
-  let term = s, sum = s;
-  for (let n = 1; n < 200 && Math.abs(term) > 1e-17 * Math.abs(sum); n++) { term *= 2 * s * s / (2 * n + 1); sum += term; }
-  return Math.sign(x) * 2 / Math.sqrt(Math.PI) * Math.exp(-s * s) * sum;
-};
-const numbers = (text, Kind) => Float64Array.from(new Kind(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer));
-"""
+
+RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encoding="utf-8")
 
 
 def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
@@ -102,7 +50,8 @@ def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Seque
     results = ", ".join(f"{key}: {writer.read(x)}" for key, x in zip(outputs, graph.outputs, strict=True))
     constants = "\n".join(f"  {line}" for line in writer.constants)
     body = "\n".join(f"    {line}" for line in lines)
-    return f"const {name} = (() => {{\n{constants}\n  return given => {{\n{body}\n    return {{{results}}};\n  }};\n}})();\n"
+    computed = f"  return given => {{\n{body}\n    return {{{results}}};\n  }};"
+    return f"const {name} = (() => {{\n{constants}\n{computed}\n}})();\n"
 
 
 class _Writer:
@@ -128,7 +77,10 @@ class _Writer:
 
     def line(self, node: Node) -> str:
         """The line that computes an operation."""
-        said = self._said(node, [self.read(x) for x in node.inputs])
+        given = [self.read(x) for x in node.inputs]
+        if node.op in (*_INFIX, *_CALLS, "div", "where"):
+            given = [self._alike(name, x.shape, node.output.shape) for name, x in zip(given, node.inputs, strict=True)]
+        said = self._said(node, given)
         name = self.names[id(node.output)] = f"v{len(self.names)}"
         return f"const {name} = {said};"
 
@@ -156,12 +108,16 @@ class _Writer:
         op, params, first, x = node.op, node.params, given[0], node.inputs[0]
         shape, steps = node.output.shape, _strides(x.shape)
         if op == "broadcast":
-            return self._view(first, shape, [0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)])
+            return self._view(
+                first, x.shape, shape, [0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)]
+            )
         if op == "transpose":
-            return self._view(first, shape, [steps[i] for i in params["permutation"]])
+            return self._view(first, x.shape, shape, [steps[i] for i in params["permutation"]])
         if op == "slice":
             offset = sum(start * step for start, step in zip(params["starts"], steps, strict=True))
-            return self._view(first, shape, [n * step for n, step in zip(params["steps"], steps, strict=True)], offset)
+            return self._view(
+                first, x.shape, shape, [n * step for n, step in zip(params["steps"], steps, strict=True)], offset
+            )
         if op == "take":
             index = np.arange(_size(x.shape)).reshape(x.shape).take(node.inputs[1], params["axis"])
             return f"{self._constant(f'view({index.ravel().tolist()})')}({first})"
@@ -182,14 +138,22 @@ class _Writer:
             axes = params["axes"] if op == "reduce" else (params["axis"],)
             size = _size([x.shape[i] for i in axes])
             turned = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
-            first = self._view(first, [x.shape[i] for i in turned], [steps[i] for i in turned])
+            first = self._view(first, x.shape, [x.shape[i] for i in turned], [steps[i] for i in turned])
             if op == "reduce":
                 return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
             return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
         raise NoRule(f"the policy computes {op}, which format=html has no rule for: give format=onnx, numpy or jax.")
 
-    def _view(self, x: str, shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
-        if tuple(strides) == _strides(shape) and offset == 0:
+    def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
+        """An operand of the wanted shape, where it is not a single number."""
+        if _size(shape) in (1, _size(wanted)):
+            return name
+        steps = _strides(shape)
+        return self._view(name, shape, wanted, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
+
+    def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
+        """``x``, of the shape ``of``, read in another order."""
+        if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
             return x
         return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"
 

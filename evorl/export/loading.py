@@ -47,7 +47,9 @@ class StoredPolicy:
 
     def in_words(self) -> str:
         """Which policy it is, in a line."""
-        which = f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
+        which = (
+            f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
+        )
         actions = "drawn" if self.is_sample else "greedy"
         return f"{self.agent} in {self.title}, {which} of {self.timesteps:,} steps, {actions} actions"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evorl.export.graph import Graph, Node, Value
-from evorl.export.portable_policy import ACTION, NEXT, SCORES, PortablePolicy
+from evorl.export.portable_policy import ACTION, SCORES, PortablePolicy
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _OPERATORS |= {"and": "&", "or": "|", "xor": "^"}
@@ -30,7 +30,8 @@ Written by evorl @VERSION@. It needs NumPy, and nothing else: neither JAX nor ev
     action = policy(obs)   # of one observation, or of a batch of them: as the environment gives, in its own range
     policy.reset()         # where an episode starts
 
-``step`` is the same as a pure function of named arrays that lead with any number of rows; ``ABOUT`` tells what they are.
+``step`` is the same as a pure function of named arrays that lead with any number of rows; ``ABOUT`` tells what they
+are.
 """
 
 import base64
@@ -210,7 +211,7 @@ class _Writer:
         return f"{name} = {self._said(node, [self.read(x) for x in node.inputs])}"
 
     def _said(self, node: Node, given: list[str]) -> str:
-        op, params, out = node.op, node.params, node.output
+        op, out = node.op, node.output
         if op in _OPERATORS:
             return f"{given[0]} {_OPERATORS[op]} {given[1]}"
         if op in _FUNCTIONS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,33 @@ from evorl.export.portable_policy import Port, PortablePolicy
 
 OPSET, IR_VERSION = 18, 8  # of 2022: what is read everywhere
 _SAME = {
-    **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "max": "Max", "min": "Min"},
-    **{"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "where": "Where"},
-    **{"neg": "Neg", "sign": "Sign", "floor": "Floor", "ceil": "Ceil", "round": "Round", "exp": "Exp", "log": "Log"},
-    **{"tanh": "Tanh", "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt", "abs": "Abs", "logistic": "Sigmoid", "erf": "Erf"},
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "pow": "Pow",
+    "max": "Max",
+    "min": "Min",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "where": "Where",
+    "neg": "Neg",
+    "sign": "Sign",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "exp": "Exp",
+    "log": "Log",
+    "tanh": "Tanh",
+    "sin": "Sin",
+    "cos": "Cos",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "logistic": "Sigmoid",
+    "erf": "Erf",
     "matmul": "MatMul",
 }
 _OF_BOOLS = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
@@ -26,16 +50,14 @@ _REDUCE = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "
 _REDUCE |= {"and": "ReduceMin", "or": "ReduceMax"}
 
 
-def _onnx() -> Any:
+def _imported(name: str) -> Any:
+    """A package of the extra ``onnx``."""
     try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
+        return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            "format=onnx needs the packages onnx and onnxruntime: pip install onnx onnxruntime (the extra onnx)."
+            f"format=onnx needs the package {name.partition('.')[0]}, of the extra onnx: pip install onnx onnxruntime."
         ) from error
-    return onnx
 
 
 def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> bytes:
@@ -45,7 +67,9 @@ def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
         NoRule: the graph has an operation that ONNX has not.
         ImportError: ``onnx`` is not installed.
     """
-    onnx = _onnx()
+    onnx = _imported("onnx")
+    for part in ("checker", "helper", "numpy_helper"):
+        _imported(f"onnx.{part}")
     writer = _Writer(onnx, policy.inputs[0].name)
     for port, value in zip(policy.inputs, graph.inputs, strict=True):
         writer.names[id(value)] = port.name
@@ -85,12 +109,7 @@ class OnnxSession:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ImportError(
-                "format=onnx is checked by onnxruntime: pip install onnx onnxruntime (the extra onnx)."
-            ) from error
+        onnxruntime = _imported("onnxruntime")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -189,7 +208,9 @@ class _Writer:
         if op == "slice":
             cut = [i for i, stop in enumerate(params["stops"]) if stop is not None]
             edges = [self.integers(*(params[name][i] for i in cut)) for name in ("starts", "stops")]
-            return self.add("Slice", [x, *edges, self.integers(*cut), self.integers(*(params["steps"][i] for i in cut))])
+            return self.add(
+                "Slice", [x, *edges, self.integers(*cut), self.integers(*(params["steps"][i] for i in cut))]
+            )
         if op == "pad":
             edges = self.integers(*params["before"], *params["after"])
             return self.add("Pad", [x, edges, self.read(params["value"])])

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.env import EnvState, PhysicsEnv
@@ -52,7 +53,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
     keys = jax.random.split(jax.random.key(0), NUM_STARTS)
     first = jax.eval_shape(inner.reset, keys[0])
     leaves, structure = jax.tree.flatten(_kept(first))
-    if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
         return None
     if sum(leaf.size for leaf in leaves) > MOST_NUMBERS:
         return None
@@ -60,7 +61,7 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
 
     def step(*arrays: jax.Array) -> list[jax.Array]:
         kept = structure.unflatten(arrays[: len(leaves)])
-        blank = jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), first)
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
         before = blank.replace(env_state=kept[0], _internal=kept[1])
         after = inner.step(before, actions.unflatten(arrays[len(leaves) :]))
         told = [*jax.tree.leaves(after.obs), after.reward, after.info.termination]

@@ -153,16 +153,16 @@ def play_episode(
     obs = simulators.reset(np.asarray([seed], np.uint64))
     length, total = 0, 0.0
     _keep(simulators, frames)
-    while length < max_steps:
+    ended = False
+    while not ended and length < max_steps:
         action = policy(obs)
         for _ in range(policy.action_repeat):
             obs, reward, termination, truncation, _ = simulators.step(action)
             length, total = length + 1, total + float(reward[0])
             _keep(simulators, frames)
-            if termination[0] or truncation[0] or length >= max_steps:
+            ended = bool(termination[0] or truncation[0])
+            if ended or length >= max_steps:
                 break
-        if termination[0] or truncation[0]:
-            break
     return length, total
 
 

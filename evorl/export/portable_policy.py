@@ -264,7 +264,7 @@ def described_space(space: Space) -> dict[str, Any]:
 
 def _bounds(bound: np.ndarray) -> Any:
     """A single number where all are the same; ``None`` for an infinite one."""
-    if bound.size and np.all(bound == bound.flat[0]):
-        bound = bound.reshape(-1)[0]
-    numbers = np.where(np.isfinite(np.asarray(bound, np.float64)), bound, None)
-    return numbers.tolist()
+    numbers = np.asarray(bound, object)
+    numbers[~np.isfinite(np.asarray(bound, np.float64))] = None
+    is_one = bool(bound.size) and bool(np.all(bound == bound.flat[0]))
+    return numbers.flat[0] if is_one else numbers.tolist()

@@ -25,6 +25,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
     Raises:
         NoRule: the function has an operation without a rule.
     """
+
     def dims(shape: Sequence[Any]) -> Shape:
         known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
         others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
@@ -46,9 +47,7 @@ def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.Sha
         if name == "scan":
             return rule_of_loop(graph, eqn, inputs, apply)
         if name not in RULES:
-            raise NoRule(
-                f"the policy computes {name}, for which there is no rule here: format=jax takes every policy."
-            )
+            raise NoRule(f"the policy computes {name}, for which there is no rule here: format=jax takes every policy.")
         return RULES[name](graph, eqn, [as_operand(x) for x in inputs], dims)
 
     outputs = walk(closed.jaxpr, closed.consts, graph.inputs, apply)
