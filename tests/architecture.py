@@ -45,8 +45,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "PIL": ("evorl/rendering",),
     **dict.fromkeys(("onnx", "onnxruntime"), ("evorl/export/onnx_file",)),
     "rich": ("evorl/recorders/", "evorl/cli"),
-    "orbax": ("evorl/runs",),
-    "minari": ("evorl/runs",),
+    **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
     "yaml": ("evorl/cli", "evorl/runs", "evorl/recorders/"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/execution/"),
@@ -70,7 +69,6 @@ DEPRECATED_NAMES = (
 ).split()
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 FORBIDDEN_WORDS = {"utils", "util", "misc", "helpers", "helper", "common", "template", "templates"}
-
 
 Files = list[SourceFile]
 Rule = Callable[[Files], list[str]]
