@@ -83,7 +83,7 @@ def about(stored: StoredPolicy) -> dict[str, Any]:
         "format": 1,
         **stored.policy.describe(),
         "env": stored.title,
-        "agent": stored.agent,
+        "algorithm": stored.algorithm,
         "run": stored.folder.name,
         "timesteps": stored.timesteps,
         "versions": versions,
@@ -122,9 +122,8 @@ def _as_html(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
 
 
 def _title(stored: StoredPolicy) -> str:
-    return (
-        f"The policy of {stored.agent} in {stored.title}, after {stored.timesteps:,} steps (run {stored.folder.name})."
-    )
+    run = f"after {stored.timesteps:,} steps (run {stored.folder.name})"
+    return f"The policy of {stored.algorithm} in {stored.title}, {run}."
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl.envs.vector import VectorEnv
 from evorl.export.javascript import RUNTIME, function_text
-from evorl.export.page_environment import PageEnvironment, page_environment
+from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
 from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations, parity_of, recorded_steps
 from evorl.export.portable_policy import PortablePolicy
 from evorl.export.tracing import traced_graph
@@ -54,18 +54,17 @@ def html_text(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any], 
     Raises:
         NoRule: the policy has an operation that is not said in JavaScript.
     """
-    world = page_environment(policy, env)
     page = resources.files("evorl.export").joinpath("page.html").read_text(encoding="utf-8")
-    return page.replace("@TITLE@", html.escape(title)).replace("@POLICY@", _script(policy, world, about))
+    return page.replace("@TITLE@", html.escape(title)).replace("@POLICY@", _script(policy, env, about))
 
 
-def _script(policy: PortablePolicy, world: PageEnvironment | None, about: Mapping[str, Any]) -> str:
+def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) -> str:
+    world = page_environment(policy, env)
     specs = [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in policy.inputs]
     graph = traced_graph(lambda *arrays: list(policy.row(*arrays)), specs, None)
     inputs, outputs = ([port.name for port in ports] for ports in (policy.inputs, policy.outputs))
     recorded = recorded_steps(policy, _NUM_CHECKED, 1)
-    drawn = drawn_observations(policy, np.random.default_rng(1), 20)
-    starts = world.starts if world else [{name: x[i] for name, x in drawn.items()} for i in range(20)]
+    starts = world.starts if world else _observations(policy, env)
     limit = world.limit if world else None
     parts = {
         "ABOUT": about,
@@ -123,6 +122,16 @@ def node_command() -> str | None:
         wheel = Path(spec.origin).parent / "bin" / "node"
         return str(wheel) if wheel.exists() else None
     return found
+
+
+def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
+    """Observations to look at where the page has no environment: seen by chance, or drawn."""
+    names = [port.name for port in policy.observations]
+    seen = observations_by_chance(env)
+    if seen is not None:
+        return [dict(zip(names, arrays, strict=True)) for arrays in seen]
+    drawn = drawn_observations(policy, np.random.default_rng(1), NUM_STARTS)
+    return [{name: x[i] for name, x in drawn.items()} for i in range(NUM_STARTS)]
 
 
 def _ranges(policy: PortablePolicy) -> list[list[float]]:

@@ -27,7 +27,7 @@ class StoredPolicy:
         env: the environments of its evaluations, closed where they are simulators.
         env_config: as the run's config describes them.
         title: of the environment, such as ``gymnax/CartPole-v1``.
-        agent: the class of the agent.
+        algorithm: the name of the workflow.
         timesteps: of the training, when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
         is_sample: whether actions are drawn.
@@ -39,7 +39,7 @@ class StoredPolicy:
     env: VectorEnv
     env_config: dict[str, Any]
     title: str
-    agent: str
+    algorithm: str
     timesteps: int
     checkpoint: str | int
     is_sample: bool
@@ -51,7 +51,7 @@ class StoredPolicy:
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
         )
         actions = "drawn" if self.is_sample else "greedy"
-        return f"{self.agent} in {self.title}, {which} of {self.timesteps:,} steps, {actions} actions"
+        return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps, {actions} actions"
 
 
 def stored_policy(
@@ -90,9 +90,9 @@ def stored_policy(
     workflow = build_workflow(settings)
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
-        which = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
+        which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
-        state, progress = restore(workflow, checkpointer, settings.seed, which, entries)  # pyright: ignore[reportArgumentType]
+        state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
         agent, agent_state = acting_agent(workflow, state, seed_number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
@@ -103,7 +103,7 @@ def stored_policy(
             env=workflow.eval_env,
             env_config=env,
             title=workflow.eval_env.title or "",
-            agent=type(agent).__name__.removesuffix("Agent"),
+            algorithm=type(workflow).__name__.removesuffix("Workflow"),
             timesteps=int(progress["timesteps"]),
             checkpoint=which,
             is_sample=sample,
@@ -129,15 +129,16 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
     num_seeds = workflow.execution.num_seeds
     if not 0 <= seed_number < (num_seeds or 1):
         raise ValueError(f"seed_number={seed_number}: the run has {num_seeds or 1} seeds, the first is 0.")
-    entries: dict[str, Any] = {name: x for name, x in state.items() if name in ("agent_state", "members", "scores")}
+    is_population = "agent_state" not in state
+    learned, scores = (state.members.agent_state, state.scores) if is_population else (state.agent_state, None)
     if num_seeds is not None:
-        entries = jax.tree.map(lambda x: x[seed_number], entries)
-    entries = jax.tree.map(np.asarray, entries)
-    if "agent_state" in entries:
-        return workflow.agent, entries["agent_state"]
-    best = int(best_member(entries["scores"]))
-    members: Any = workflow
-    return members.inner.agent, jax.tree.map(lambda x: x[best], entries["members"]["agent_state"])
+        learned, scores = jax.tree.map(lambda x: x[seed_number], (learned, scores))
+    learned, scores = jax.tree.map(np.asarray, (learned, scores))
+    if not is_population:
+        return workflow.agent, learned
+    population: Any = workflow
+    best = int(best_member(scores))
+    return population.inner.agent, jax.tree.map(lambda x: x[best], learned)
 
 
 class LoadedPolicy:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.agent import random_actions
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
 from evorl.export.graph import Graph, NoRule
@@ -16,10 +17,12 @@ from evorl.export.inlining import Opened
 from evorl.export.portable_policy import NEXT, PortablePolicy
 from evorl.export.tracing import traced_graph
 from evorl.export.wrapped_row import WrappedRow
+from evorl.ops.trees import tree_where
 
 NUM_STARTS = 20
 MOST_NUMBERS = 10_000  # of a state
 STATE = "state"
+_STEPS_BETWEEN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +89,27 @@ def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment 
         [dict(zip((*observed, *names), (np.asarray(x[i]) for x in starts), strict=True)) for i in range(NUM_STARTS)],
         env.max_episode_steps,
     )
+
+
+def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
+    """What a random policy sees of a JAX environment, ``NUM_STARTS`` times the arrays of an observation.
+
+    Returns:
+        ``None`` where it is no JAX environment, or one that takes long to compile.
+    """
+    inner = WrappedRow(env).inner
+    if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
+        return None
+
+    def turn(state: EnvState, key: jax.Array) -> tuple[EnvState, Any]:
+        after = inner.step(state, jax.tree.map(lambda x: x[0], random_actions(inner.action_space, key, 1)))
+        state = tree_where(after.done, inner.reset(key), after)
+        return state, state.obs
+
+    keys = jax.random.split(jax.random.key(1), _STEPS_BETWEEN * NUM_STARTS)
+    seen = jax.jit(lambda: jax.lax.scan(turn, inner.reset(jax.random.key(0)), keys)[1])()
+    leaves = [np.asarray(x)[::_STEPS_BETWEEN] for x in jax.tree.leaves(seen)]
+    return [[x[i] for x in leaves] for i in range(NUM_STARTS)]
 
 
 def _kept(state: EnvState) -> tuple[Any, Any]:

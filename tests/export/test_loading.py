@@ -12,6 +12,7 @@ import pytest
 
 import evorl
 from evorl.export.loading import LoadedPolicy, acting_agent, stored_policy
+from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from evorl.types import State
@@ -41,6 +42,10 @@ def test_which_checkpoint_is_told(trained: RunFolder) -> None:
     policy = stored_policy(trained.path.name, trained.path.parent, checkpoint="latest", sample=True)
     assert policy.in_words() == "PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, drawn actions"
     assert len(policy.policy.draws) == 1
+    (step,) = (int(path.name) for path in trained.checkpoints.glob("[0-9]*"))
+    assert "iteration 2 of 64 steps, greedy actions" in stored_policy(trained.path, checkpoint=step).in_words()
+    with pytest.raises(CheckpointError):
+        stored_policy(trained.path, checkpoint=step + 1)
     with pytest.raises(RunFolderError, match="There is no folder"):
         evorl.load_policy("nowhere", trained.path.parent)
 
@@ -69,7 +74,8 @@ def test_of_a_population_the_best_member_acts() -> None:
     ]
     members = jax.tree.map(lambda *x: np.stack(x), *states)
     workflow: Any = SimpleNamespace(inner=inner, execution=SimpleNamespace(num_seeds=None))
-    state = State(members=State(agent_state=members), scores=np.asarray([1.0, np.nan, 5.0], np.float32))
+    keys = jax.random.split(jax.random.key(0), 3)
+    state = State(members=State(agent_state=members, key=keys), scores=np.asarray([1.0, np.nan, 5.0], np.float32))
     agent, agent_state = acting_agent(workflow, state)
     assert agent is inner.agent
     assert agent_state.extra_state == 2.0

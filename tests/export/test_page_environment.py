@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.export.page_environment import NUM_STARTS, page_environment
+from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
 from tests.support.portable import stored
 
 
@@ -31,9 +31,15 @@ def test_what_the_page_is_given(tmp_path: Path) -> None:
 def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_path: Path) -> None:
     policy = stored(name, tmp_path)
     assert page_environment(policy.policy, policy.env) is None
+    seen = observations_by_chance(policy.env)
+    assert seen is not None
+    assert len(seen) == NUM_STARTS
+    assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
+    assert len({x.tobytes() for x, *_ in seen}) > 5
 
 
 def test_a_simulator_is_left_out(tmp_path: Path) -> None:
     env = create_env("gymnasium/CartPole-v1")
     assert page_environment(stored("dqn", tmp_path).policy, env) is None
+    assert observations_by_chance(env) is None
     env.close()
