@@ -14,7 +14,14 @@ def stablehlo_bytes(policy: PortablePolicy) -> bytes:
     """``jax.export.deserialize(bytes).call(inputs)`` gives the outputs; both are dicts of arrays by name.
 
     One file is for any number of rows, on CPU, CUDA and TPU.
+
+    Raises:
+        ImportError: flatbuffers, by which ``jax.export`` writes, is not installed.
     """
     (rows,) = export.symbolic_shape("rows")
     specs = {port.name: jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs}
-    return bytes(export.export(jax.jit(policy.rows), platforms=PLATFORMS)(specs).serialize())
+    exported = export.export(jax.jit(policy.rows), platforms=PLATFORMS)(specs)
+    try:
+        return bytes(exported.serialize())
+    except ImportError as error:
+        raise ImportError(f"format=jax needs the package flatbuffers: pip install flatbuffers. ({error})") from error

@@ -28,3 +28,12 @@ def test_inputs_are_named(tmp_path: Path) -> None:
     exported = export.deserialize(bytearray(stablehlo_bytes(stored("r2d2", tmp_path).policy)))
     with pytest.raises(ValueError, match=r"obs"):
         exported.call({"observation": np.zeros((1, 4), np.float32)})
+
+
+def test_without_flatbuffers_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object) -> bytes:
+        raise ImportError("no flatbuffers")
+
+    monkeypatch.setattr(export.Exported, "serialize", missing)
+    with pytest.raises(ImportError, match="format=jax needs the package flatbuffers: pip install flatbuffers"):
+        stablehlo_bytes(stored("dqn", tmp_path).policy)
