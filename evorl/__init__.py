@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
+    load_policy: Any  # evorl.export.loading, of the topmost layer: what is imported here is read by all
+
 try:
     __version__ = version("evorl")
 except PackageNotFoundError:  # run from a source tree that is not installed
@@ -24,11 +26,13 @@ __all__ = [
     "SampleBatch",
     "State",
     "__version__",
+    "load_policy",
     "pytree_field",
 ]
 
 # Imported when they are asked for: the command line answers Ctrl-C before JAX, which takes seconds, is imported.
 _MODULES = {
+    "export.loading": ("load_policy",),
     "agent": ("Agent", "AgentState", "RandomAgent"),
     "sample_batch": ("SampleBatch",),
     "types": ("PyTreeData", "PyTreeDict", "PyTreeNode", "State", "pytree_field"),

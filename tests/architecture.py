@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "reports", "sweeps", "cli", "launch"),
+    ("recorders", "rendering", "reports", "sweeps", "cli", "export", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -43,6 +43,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     "PIL": ("evorl/rendering",),
+    **dict.fromkeys(("onnx", "onnxruntime"), ("evorl/export/onnx_file",)),
     "rich": ("evorl/recorders/", "evorl/cli"),
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
@@ -50,7 +51,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna"
+_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna onnx onnxruntime"
 OPTIONAL_LIBRARIES = {*_EXTRAS.split(), *ENV_LIBRARIES}
 
 DEVICE_HOMES = ("evorl/execution/",)
@@ -68,7 +69,6 @@ DEPRECATED_NAMES = (
 ).split()
 PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 FORBIDDEN_WORDS = {"utils", "util", "misc", "helpers", "helper", "common", "template", "templates"}
-
 
 Files = list[SourceFile]
 Rule = Callable[[Files], list[str]]

@@ -59,6 +59,18 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.reporting:write_report",
         "evorl.cli.reporting:OPTIONS",
     ),
+    "export": Command(
+        "Write the policy of a run as a file that runs without evorl, and check it.",
+        "run=<run>|latest format=onnx|jax|numpy|html",
+        "evorl.export.exporting:export_from_arguments",
+        "evorl.export.exporting:OPTIONS",
+    ),
+    "play": Command(
+        "Play episodes of a Gymnasium environment with the policy of a run, as an animation or on the screen.",
+        "run=<run>|latest [env=gymnasium/<id>]",
+        "evorl.export.playing:play_from_arguments",
+        "evorl.export.playing:OPTIONS",
+    ),
 }
 
 _OPTIONS_OF_A_TRAINING = (

@@ -1,0 +1,153 @@
+"""The files of a policy: written, and run as their users would to see that they compute the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax import export
+
+from evorl.export import FORMATS
+from evorl.export.graph import Graph
+from evorl.export.loading import StoredPolicy
+from evorl.export.parity import NotTheSame, Parity, Recorded, compared, recorded_steps
+from evorl.export.portable_policy import PortablePolicy
+from evorl.export.tracing import traced_graph
+from evorl.runs.files import make_folder, open_to_write, writing_to
+
+
+class Written(NamedTuple):
+    """A file of a policy.
+
+    Attributes:
+        path: where it is.
+        parity: how far it is from the policy; ``None`` where nothing here can run it.
+    """
+
+    path: Path
+    parity: Parity | None
+
+
+def export_policy(stored: StoredPolicy, formats: Sequence[str], to: str | Path | None = None) -> list[Written]:
+    """Write a policy in some formats, and check the files; see ``export_from_arguments`` for the errors."""
+    folder, names = stored.folder / "export", {name: f"policy.{FORMATS[name]}" for name in formats}
+    if to is not None and len(formats) == 1 and Path(to).suffix:
+        folder, names = Path(to).parent, {formats[0]: Path(to).name}
+    elif to is not None:
+        folder = Path(to)
+    recorded = recorded_steps(stored.policy)
+    written = []
+    for name in formats:
+        path = folder / names[name]
+        content, extra = _WRITERS[name](stored)
+        with writing_to(folder):
+            make_folder(folder)
+            _write(path, content)
+            for suffix, data in extra.items():
+                _write(path.with_suffix(suffix), data)
+        parity = _checked(name, path, stored.policy, recorded)
+        print(f"{name}: {path}, {path.stat().st_size:,} bytes, {parity.in_words() if parity else _UNCHECKED}")
+        if parity is not None and not parity.is_close:
+            raise NotTheSame(f"{path} does not compute what the policy computes: it {parity.in_words()}.")
+        written.append(Written(path, parity))
+    return written
+
+
+def policy_graph(policy: PortablePolicy) -> Graph:
+    """The operations of a policy on any number of rows.
+
+    Raises:
+        NoRule: one of them has no portable form; in words.
+    """
+    (rows,) = export.symbolic_shape("rows")
+    specs = [jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs]
+    names = [port.name for port in policy.inputs]
+
+    def step(*arrays: jax.Array) -> list[jax.Array]:
+        outputs = policy.rows(dict(zip(names, arrays, strict=True)))
+        return [outputs[port.name] for port in policy.outputs]
+
+    return traced_graph(step, specs, rows)
+
+
+def about(stored: StoredPolicy) -> dict[str, Any]:
+    """What every file says of its policy: inputs, outputs, spaces, where it comes from, versions."""
+    versions = {name: metadata.version(name) for name in ("evorl", "jax", "numpy")}
+    return {
+        "format": 1,
+        **stored.policy.describe(),
+        "env": stored.title,
+        "algorithm": stored.algorithm,
+        "run": stored.folder.name,
+        "timesteps": stored.timesteps,
+        "versions": versions,
+    }
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open_to_write(path, "wb") as file:
+        file.write(content)
+
+
+def _as_onnx(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+    from evorl.export.onnx_file import onnx_bytes
+
+    return onnx_bytes(stored.policy, policy_graph(stored.policy), about(stored), _title(stored)), {}
+
+
+def _as_numpy(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+    from evorl.export.numpy_file import numpy_text
+
+    return numpy_text(stored.policy, policy_graph(stored.policy), about(stored), _title(stored)).encode(), {}
+
+
+def _as_stablehlo(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+    from evorl.export.stablehlo_file import PLATFORMS, stablehlo_bytes
+
+    content = stablehlo_bytes(stored.policy)
+    told = about(stored) | {"platforms": list(PLATFORMS), "sha256": hashlib.sha256(content).hexdigest()}
+    return content, {".json": (json.dumps(told, indent=1) + "\n").encode()}
+
+
+def _as_html(stored: StoredPolicy) -> tuple[bytes, dict[str, bytes]]:
+    from evorl.export.html_file import html_text
+
+    return html_text(stored.policy, stored.env, about(stored), _title(stored)).encode(), {}
+
+
+def _title(stored: StoredPolicy) -> str:
+    run = f"after {stored.timesteps:,} steps (run {stored.folder.name})"
+    return f"The policy of {stored.algorithm} in {stored.title}, {run}."
+
+
+def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
+    """How far the file is from the policy, run as its users would."""
+    if name == "onnx":
+        from evorl.export.onnx_file import OnnxSession
+
+        return compared(policy, OnnxSession(path), recorded)
+    if name == "jax":
+        call: Any = export.deserialize(bytearray(path.read_bytes())).call
+        return compared(policy, call, recorded)
+    if name == "numpy":
+        module = types.ModuleType("policy")
+        exec(compile(path.read_text(encoding="utf-8"), path, "exec"), vars(module))
+        return compared(policy, lambda inputs: module.step(**inputs), recorded)
+    from evorl.export.html_file import checked_page
+
+    return checked_page(path, policy, recorded)
+
+
+_UNCHECKED = "not checked: that takes Node.js, and there is no command node here"
+_WRITERS: dict[str, Callable[[StoredPolicy], tuple[bytes, dict[str, bytes]]]] = {
+    "onnx": _as_onnx,
+    "jax": _as_stablehlo,
+    "numpy": _as_numpy,
+    "html": _as_html,
+}

@@ -1,0 +1,94 @@
+"""``evorl export``: the policy of a run as a file, checked against the policy it was written of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.command_options import Option, read_options
+from evorl.config.values import check_names, checked_value
+from evorl.export import FORMATS
+
+if TYPE_CHECKING:
+    from evorl.export.artefacts import Written
+    from evorl.export.loading import StoredPolicy
+
+POLICY_OPTIONS = {
+    "run": Option(None, "a run folder, or latest", text=True),
+    "runs_folder": Option("runs", "where run folders are"),
+    "checkpoint": Option("best", "best, latest, or the number of an iteration"),
+    "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
+    "seed_number": Option(0, "which seed, of a run of several: the first is 0"),
+    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+}
+OPTIONS = {
+    "format": Option(None, f"of the file: {', '.join(FORMATS)}, or several of them as in onnx,numpy", text=True),
+    "to": Option(None, "the file, or a folder for several; null for the folder export of the run", text=True),
+    **POLICY_OPTIONS,
+}
+
+
+def export_from_arguments(arguments: Sequence[str]) -> list[Written]:
+    """Write the policy of a run, check the files, and say where they are and how far they are from the policy.
+
+    Args:
+        arguments: ``run=<folder>|latest format=onnx|jax|numpy|html``, and other ``OPTIONS``.
+
+    Raises:
+        ValueError: an option is unknown or cannot be, or the policy has something that the format has not; in words.
+        NotTheSame: a file computes something else; it is left for inspection.
+        RunFolderError: there is no such run.
+        ImportError: the format needs a package that is not installed.
+    """
+    settings, _ = read_options(arguments, OPTIONS, "evorl export")
+    formats = _formats(settings["format"])
+    stored = policy_of(settings, "export")
+
+    from evorl.export.artefacts import export_policy
+
+    return export_policy(stored, formats, settings["to"])
+
+
+def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
+    """The policy that ``POLICY_OPTIONS`` name; where it comes from is said.
+
+    Raises:
+        ValueError: no run is named, or an option cannot be.
+        RunFolderError: there is no such run.
+    """
+    if not settings["run"]:
+        raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
+    for name in ("sample", "trust"):
+        checked_value(settings[name], bool, name)
+    from_zero(settings["seed_number"], "seed_number")
+    checkpoint = str(settings["checkpoint"])
+
+    from evorl.export.loading import stored_policy
+
+    stored = stored_policy(
+        settings["run"],
+        settings["runs_folder"],
+        checkpoint=int(checkpoint) if checkpoint.isdigit() else checkpoint,
+        sample=settings["sample"],
+        seed_number=settings["seed_number"],
+        trust=settings["trust"],
+    )
+    for notice in stored.notices:
+        print(notice)
+    print(f"{stored.folder}\n{stored.in_words()}")
+    return stored
+
+
+def from_zero(value: Any, name: str) -> int:
+    """``value``, if it is a whole number that is not negative. Raises ``ValueError`` otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} must be a whole number from 0, got {value!r}.")
+    return value
+
+
+def _formats(given: Any) -> list[str]:
+    if not given:
+        raise ValueError(f"Which format? Give format={'|'.join(FORMATS)}, or several as in format=onnx,numpy.")
+    formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))
+    check_names(formats, FORMATS, "value of format")
+    return formats

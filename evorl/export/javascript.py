@@ -1,0 +1,181 @@
+"""Graphs of single rows as functions in JavaScript, which need nothing but ``RUNTIME``."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from evorl.export.graph import Graph, Node, NoRule, Value
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "===", "ne": "!==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INFIX |= {"and": "&", "or": "|", "xor": "^", "rem": "%"}
+_CALLS = {"max": "Math.max(x, y)", "min": "Math.min(x, y)", "pow": "Math.pow(x, y)"}
+_OF_ONE = {"neg": "-x", "square": "x * x", "rsqrt": "1 / Math.sqrt(x)", "logistic": "1 / (1 + Math.exp(-x))"}
+_OF_ONE |= {name: f"Math.{name}(x)" for name in "sign floor ceil exp log log1p expm1 tanh sin cos sqrt abs".split()}
+_OF_ONE |= {"is_finite": "Number.isFinite(x)", "erf": "erf(x)", "round": "halfToEven(x)"}
+_REDUCE = {
+    "sum": "x + y",
+    "prod": "x * y",
+    "max": "Math.max(x, y)",
+    "min": "Math.min(x, y)",
+    "and": "x & y",
+    "or": "x | y",
+}
+
+RUNTIME = resources.files("evorl.export").joinpath("runtime.js").read_text(encoding="utf-8")
+
+
+def function_text(name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """``const <name> = ...``: a function from an object of flat arrays to one of flat arrays.
+
+    Args:
+        name: of the function.
+        graph: of single rows: all its shapes are numbers.
+        inputs: names of the graph's inputs.
+        outputs: names of its outputs.
+
+    Raises:
+        NoRule: the graph has an operation that is not said in JavaScript.
+    """
+    writer = _Writer()
+    for number, value in enumerate(graph.inputs):
+        writer.names[id(value)] = f"given.{inputs[number]}"
+    lines = [writer.line(node) for node in graph.nodes]
+    results = ", ".join(f"{key}: {writer.read(x)}" for key, x in zip(outputs, graph.outputs, strict=True))
+    constants = "\n".join(f"  {line}" for line in writer.constants)
+    body = "\n".join(f"    {line}" for line in lines)
+    computed = f"  return given => {{\n{body}\n    return {{{results}}};\n  }};"
+    return f"const {name} = (() => {{\n{constants}\n{computed}\n}})();\n"
+
+
+class _Writer:
+    """Names of values, and what is computed once."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.constants: list[str] = []
+        self._kept: dict[int, str] = {}
+
+    def read(self, x: Any) -> str:
+        """How a value or a constant is written."""
+        if isinstance(x, Value):
+            return self.names[id(x)]
+        if id(x) not in self._kept:
+            self._kept[id(x)] = self._constant(_array(x))
+        return self._kept[id(x)]
+
+    def _constant(self, text: str) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(f"const {name} = {text};")
+        return name
+
+    def line(self, node: Node) -> str:
+        """The line that computes an operation."""
+        given = [self.read(x) for x in node.inputs]
+        if node.op in (*_INFIX, *_CALLS, "div", "where"):
+            given = [self._alike(name, x.shape, node.output.shape) for name, x in zip(given, node.inputs, strict=True)]
+        said = self._said(node, given)
+        name = self.names[id(node.output)] = f"v{len(self.names)}"
+        return f"const {name} = {said};"
+
+    def _said(self, node: Node, given: list[str]) -> str:
+        op, first = node.op, given[0]
+        if op in _INFIX or op in _CALLS:
+            return f"zip((x, y) => {_CALLS.get(op) or f'x {_INFIX[op]} y'}, {', '.join(given)})"
+        if op == "div":
+            whole = node.output.dtype.kind in "iu"
+            return f"zip((x, y) => {'Math.trunc(x / y)' if whole else 'x / y'}, {', '.join(given)})"
+        if op == "not":
+            return f"map(x => {'1 - x' if node.output.dtype == np.bool_ else '~x'}, {first})"
+        if op in _OF_ONE:
+            return f"map(x => {_OF_ONE[op]}, {first})"
+        if op == "where":
+            return f"where({', '.join(given)}, {_size(node.output.shape)})"
+        if op == "cast":
+            kind = node.output.dtype.kind
+            return f"map(x => {'x !== 0' if kind == 'b' else 'Math.trunc(x)'}, {first})" if kind in "biu" else first
+        if op == "reshape":
+            return first
+        return self._said_of_axes(node, given)
+
+    def _said_of_axes(self, node: Node, given: list[str]) -> str:
+        op, params, first, x = node.op, node.params, given[0], node.inputs[0]
+        shape, steps = node.output.shape, _strides(x.shape)
+        if op == "broadcast":
+            return self._view(
+                first, x.shape, shape, [0 if n == 1 else step for n, step in zip(x.shape, steps, strict=True)]
+            )
+        if op == "transpose":
+            return self._view(first, x.shape, shape, [steps[i] for i in params["permutation"]])
+        if op == "slice":
+            offset = sum(start * step for start, step in zip(params["starts"], steps, strict=True))
+            return self._view(
+                first, x.shape, shape, [n * step for n, step in zip(params["steps"], steps, strict=True)], offset
+            )
+        if op == "take":
+            index = np.arange(_size(x.shape)).reshape(x.shape).take(node.inputs[1], params["axis"])
+            return f"{self._constant(f'view({index.ravel().tolist()})')}({first})"
+        if op == "pad":
+            into = _strides(shape)
+            offset = sum(before * step for before, step in zip(params["before"], into, strict=True))
+            places = f"order({list(x.shape)}, {list(into)}, {offset}), {_size(shape)}, {_number(params['value'])}"
+            return f"{self._constant(f'put({places})')}({first})"
+        if op == "concat":
+            axis = params["axis"]
+            return f"concat([{', '.join(str(_size(part.shape[axis:])) for part in node.inputs)}], {', '.join(given)})"
+        if op == "matmul":
+            left, right = node.inputs
+            batch = 1 if len(right.shape) == 2 else _size(right.shape[:-2])
+            rows = _size(left.shape[:-1]) // batch
+            return f"matmul({first}, {given[1]}, {batch}, {rows}, {left.shape[-1]}, {right.shape[-1]})"
+        if op in ("reduce", "argmax", "argmin"):
+            axes = params["axes"] if op == "reduce" else (params["axis"],)
+            size = _size([x.shape[i] for i in axes])
+            turned = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
+            first = self._view(first, x.shape, [x.shape[i] for i in turned], [steps[i] for i in turned])
+            if op == "reduce":
+                return f"reduce((x, y) => {_REDUCE[params['kind']]}, {first}, {size})"
+            return f"best((x, y) => {'x > y' if op == 'argmax' else 'x < y'}, {first}, {size})"
+        raise NoRule(f"the policy computes {op}, which format=html has no rule for: give format=onnx, numpy or jax.")
+
+    def _alike(self, name: str, shape: Sequence[Any], wanted: Sequence[Any]) -> str:
+        """An operand of the wanted shape, where it is not a single number."""
+        if _size(shape) in (1, _size(wanted)):
+            return name
+        steps = _strides(shape)
+        return self._view(name, shape, wanted, [0 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
+
+    def _view(self, x: str, of: Sequence[Any], shape: Sequence[Any], strides: Sequence[int], offset: int = 0) -> str:
+        """``x``, of the shape ``of``, read in another order."""
+        if tuple(strides) == _strides(shape) and _size(of) == _size(shape):
+            return x
+        return f"{self._constant(f'view(order({list(shape)}, {list(strides)}, {offset}))')}({x})"
+
+
+def _size(shape: Sequence[Any]) -> int:
+    return math.prod(shape)
+
+
+def _strides(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(_size(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _number(x: np.ndarray) -> str:
+    value = x.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return json.dumps(value if not isinstance(value, bool) else int(value))
+
+
+def _array(x: np.ndarray) -> str:
+    if x.size <= 16:
+        return f"Float64Array.of({', '.join(_number(n) for n in x.reshape(-1))})"
+    exact = x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int32)
+    text = base64.b64encode(np.ascontiguousarray(exact).tobytes()).decode()
+    return f'numbers("{text}", {"Float32Array" if x.dtype.kind == "f" else "Int32Array"})'

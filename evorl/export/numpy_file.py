@@ -1,0 +1,275 @@
+"""A policy as one file of Python that needs NumPy only."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.export.graph import Graph, Node, Value
+from evorl.export.portable_policy import ACTION, SCORES, PortablePolicy
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_OPERATORS |= {"and": "&", "or": "|", "xor": "^"}
+_FUNCTIONS = {"max": "maximum", "min": "minimum", "rem": "fmod", "pow": "power", "neg": "negative", "not": "invert"}
+_FUNCTIONS |= {name: name for name in "sign floor ceil exp log log1p expm1 tanh sin cos sqrt abs square".split()}
+_FUNCTIONS |= {"is_finite": "isfinite", "round": "rint"}
+_OF_AXES = {"sum": "sum", "max": "max", "min": "min", "prod": "prod", "and": "all", "or": "any"}
+
+# What the file says besides the policy itself.
+_FRAME = '''"""@TITLE@
+
+Written by evorl @VERSION@. It needs NumPy, and nothing else: neither JAX nor evorl.
+
+    policy = Policy()
+    action = policy(obs)   # of one observation, or of a batch of them: as the environment gives, in its own range
+    policy.reset()         # where an episode starts
+
+``step`` is the same as a pure function of named arrays that lead with any number of rows; ``ABOUT`` tells what they
+are.
+"""
+
+import base64
+import hashlib
+import json
+import math
+
+import numpy as np
+
+ABOUT = json.loads(r"""
+@ABOUT@
+""")
+
+
+def step(@ARGUMENTS@):
+    """Outputs by name: the action, and the memory that the next step is given."""
+    rows = len(@FIRST@)
+    with np.errstate(all="ignore"):
+@BODY@
+    return {@RESULTS@}
+
+
+class Policy:
+    """Actions of observations. It remembers what the policy remembers of an episode; ``reset`` begins one.
+
+    An observation of several entries is a dict (or a tuple), as the environment gives it.
+    """
+
+    def __init__(self, seed=0):
+        self.rng = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self):
+        """Forget: an episode starts, in every row."""
+        self.memory = None
+
+    def __call__(self, obs):
+        arrays = dict(zip([port["name"] for port in OBSERVATIONS], _leaves(ABOUT["observation_space"], obs)))
+        arrays = {port["name"]: _typed(arrays[port["name"]], port["dtype"]) for port in OBSERVATIONS}
+        first = OBSERVATIONS[0]
+        is_single = arrays[first["name"]].ndim == len(first["shape"]) - 1
+        if is_single:
+            arrays = {name: x[None] for name, x in arrays.items()}
+        rows = len(arrays[first["name"]])
+        if self.memory is None:
+            self.memory = {port["name"]: np.zeros([rows, *port["shape"][1:]], port["dtype"]) for port in MEMORY}
+        for port in INPUTS:
+            if port["name"] in ABOUT["random"]:
+                draw = self.rng.random if ABOUT["random"][port["name"]] == "uniform" else self.rng.standard_normal
+                arrays[port["name"]] = draw([rows, *port["shape"][1:]], np.float32)
+        outputs = step(**arrays, **self.memory)
+        self.memory = {name: outputs[after] for name, after in ABOUT["memory"].items()}
+        actions = [outputs[port["name"]] for port in ABOUT["outputs"] if port["name"] in ACTIONS]
+        actions = [x[0] for x in actions] if is_single else actions
+        return _structured(ABOUT["action_space"], iter(actions))
+
+
+INPUTS = ABOUT["inputs"]
+MEMORY = [port for port in INPUTS if port["name"] in ABOUT["memory"]]
+OBSERVATIONS = [port for port in INPUTS if port["name"] not in ABOUT["memory"] and port["name"] not in ABOUT["random"]]
+ACTIONS = @ACTIONS@
+
+
+def _typed(x, dtype):
+    return np.asarray(x).astype(dtype)
+
+
+def _leaves(space, value):
+    if space["kind"] == "dict":
+        return [leaf for name in sorted(space["spaces"]) for leaf in _leaves(space["spaces"][name], value[name])]
+    if space["kind"] == "tuple":
+        return [leaf for member, item in zip(space["spaces"], value) for leaf in _leaves(member, item)]
+    return [value]
+
+
+def _structured(space, arrays):
+    if space["kind"] == "dict":
+        return {name: _structured(space["spaces"][name], arrays) for name in sorted(space["spaces"])}
+    if space["kind"] == "tuple":
+        return tuple(_structured(member, arrays) for member in space["spaces"])
+    return next(arrays)
+
+
+def _sigmoid(x):
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+def _erf(x):
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+def _divided(x, y):
+    return x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)
+
+
+def _arrays(layout, text, checksum):
+    data = base64.b64decode(text)
+    if hashlib.sha256(data).hexdigest() != checksum:
+        raise ValueError("the numbers in this file are damaged: export the policy again.")
+    arrays, start = [], 0
+    for dtype, shape in layout:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        arrays.append(np.frombuffer(data[start : start + size], dtype).reshape(shape))
+        start += size
+    return arrays
+
+
+W = _arrays(
+    @LAYOUT@,
+    """
+@NUMBERS@
+""",
+    "@CHECKSUM@",
+)
+'''
+
+
+def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> str:
+    """The file.
+
+    Args:
+        policy: what the graph computes.
+        graph: of its rows.
+        about: what the file says of it, plain data with what ``policy.describe()`` gives.
+        title: a line on what it is.
+    """
+    writer = _Writer()
+    inputs = [port.name for port in policy.inputs]
+    for name, value in zip(inputs, graph.inputs, strict=True):
+        writer.names[id(value)] = name
+    lines = [writer.line(node) for node in graph.nodes]
+    results = ", ".join(
+        f'"{port.name}": {writer.read(x)}' for port, x in zip(policy.outputs, graph.outputs, strict=True)
+    )
+    numbers = b"".join(np.ascontiguousarray(array).tobytes() for array in writer.arrays)
+    parts = {
+        "TITLE": title,
+        "VERSION": about["versions"]["evorl"],
+        "ABOUT": json.dumps(about, indent=1),
+        "ARGUMENTS": ", ".join(inputs),
+        "FIRST": inputs[0],
+        "BODY": textwrap.indent("\n".join(lines) or "pass", " " * 8),
+        "RESULTS": results,
+        "ACTIONS": repr([p.name for p in policy.results if p.name.startswith(ACTION) and p.name != SCORES]),
+        "LAYOUT": repr([(array.dtype.str, array.shape) for array in writer.arrays]),
+        "NUMBERS": "\n".join(textwrap.wrap(base64.b64encode(numbers).decode(), 120)),
+        "CHECKSUM": hashlib.sha256(numbers).hexdigest(),
+    }
+    text = _FRAME
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", part)
+    return text
+
+
+class _Writer:
+    """Names of values, and the constants that stand at the end of the file."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.arrays: list[np.ndarray] = []
+        self._places: dict[int, int] = {}
+
+    def read(self, x: Any) -> str:
+        """How a value or a constant is written."""
+        if isinstance(x, Value):
+            return self.names[id(x)]
+        if x.ndim == 0:
+            return _scalar(x)
+        if id(x) not in self._places:
+            self._places[id(x)] = len(self.arrays)
+            self.arrays.append(x)
+        return f"W[{self._places[id(x)]}]"
+
+    def line(self, node: Node) -> str:
+        """The line that computes an operation."""
+        name = self.names[id(node.output)] = f"v{len(self.names)}"
+        return f"{name} = {self._said(node, [self.read(x) for x in node.inputs])}"
+
+    def _said(self, node: Node, given: list[str]) -> str:
+        op, out = node.op, node.output
+        if op in _OPERATORS:
+            return f"{given[0]} {_OPERATORS[op]} {given[1]}"
+        if op in _FUNCTIONS:
+            return f"np.{_FUNCTIONS[op]}({', '.join(given)})"
+        plain = {
+            "div": "_divided({0}, {1})",
+            "rsqrt": "np.float32(1) / np.sqrt({0})",
+            "logistic": "_sigmoid({0})",
+            "erf": "_erf({0})",
+            "where": "np.where({0}, {1}, {2})",
+            "cast": f"{{0}}.astype(np.{_numpy_name(out.dtype)})",
+            "reshape": f"{{0}}.reshape({_shape(out.shape, '-1')})",
+            "broadcast": f"np.broadcast_to({{0}}, {_shape(out.shape, 'rows')})",
+        }
+        if op in plain:
+            return plain[op].format(*given)
+        return self._said_of_axes(node, given)
+
+    def _said_of_axes(self, node: Node, given: list[str]) -> str:
+        op, params, out = node.op, node.params, node.output
+        first = given[0]
+        if op == "transpose":
+            return f"{first}.transpose({params['permutation']})"
+        if op == "concat":
+            return f"np.concatenate([{', '.join(given)}], {params['axis']})"
+        if op == "slice":
+            edges = zip(params["starts"], params["stops"], params["steps"], strict=True)
+            return f"{first}[{', '.join(':' if e[1] is None else ':'.join(map(str, e)) for e in edges)}]"
+        if op == "pad":
+            edges = list(zip(params["before"], params["after"], strict=True))
+            return f"np.pad({first}, {edges}, constant_values={_scalar(params['value'])})"
+        if op == "take":
+            return f"np.take({first}, {given[1]}, {params['axis']})"
+        if op == "matmul":
+            left, right = node.inputs
+            if len(right.shape) == 2 and len(left.shape) > 2:  # one product of matrices, however many axes
+                return f"({first}.reshape(-1, {left.shape[-1]}) @ {given[1]}).reshape({_shape(out.shape, '-1')})"
+            return f"{first} @ {given[1]}"
+        if op == "reduce":
+            typed = f", dtype=np.{_numpy_name(out.dtype)}" if params["kind"] in ("sum", "prod") else ""
+            return f"np.{_OF_AXES[params['kind']]}({first}, {params['axes']}{typed})"
+        if op in ("argmax", "argmin"):
+            return f"np.{op}({first}, {params['axis']}).astype(np.{_numpy_name(out.dtype)})"
+        if op == "cumsum":
+            return f"np.cumsum({first}, {params['axis']}, dtype=np.{_numpy_name(out.dtype)})"
+        raise KeyError(op)
+
+
+def _shape(shape: tuple[int | None, ...], rows: str) -> str:
+    sizes = [rows if size is None else str(size) for size in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _numpy_name(dtype: np.dtype) -> str:
+    return "bool_" if dtype == np.bool_ else dtype.name
+
+
+def _scalar(x: np.ndarray) -> str:
+    value = x.item()
+    said = repr(value) if np.isfinite(value) else f'"{value}"'
+    return f"np.{_numpy_name(x.dtype)}({said})"

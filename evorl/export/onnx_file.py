@@ -1,0 +1,236 @@
+"""A policy as an ONNX model: the one place that imports ``onnx`` and ``onnxruntime``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.export.graph import Graph, Node, NoRule, Value
+from evorl.export.portable_policy import Port, PortablePolicy
+
+OPSET, IR_VERSION = 18, 8  # of 2022: what is read everywhere
+_SAME = {
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "div": "Div",
+    "pow": "Pow",
+    "max": "Max",
+    "min": "Min",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "where": "Where",
+    "neg": "Neg",
+    "sign": "Sign",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "round": "Round",
+    "exp": "Exp",
+    "log": "Log",
+    "tanh": "Tanh",
+    "sin": "Sin",
+    "cos": "Cos",
+    "sqrt": "Sqrt",
+    "abs": "Abs",
+    "logistic": "Sigmoid",
+    "erf": "Erf",
+    "matmul": "MatMul",
+}
+_OF_BOOLS = {"and": "And", "or": "Or", "xor": "Xor", "not": "Not"}
+_OF_INTEGERS = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor", "not": "BitwiseNot"}
+_REDUCE = {"sum": "ReduceSum", "max": "ReduceMax", "min": "ReduceMin", "prod": "ReduceProd"}
+_REDUCE |= {"and": "ReduceMin", "or": "ReduceMax"}
+
+
+def _imported(name: str) -> Any:
+    """A package of the extra ``onnx``."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"format=onnx needs the package {name.partition('.')[0]}, of the extra onnx: pip install onnx onnxruntime."
+        ) from error
+
+
+def onnx_bytes(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], title: str) -> bytes:
+    """The model, with ``about`` among its metadata.
+
+    Raises:
+        NoRule: the graph has an operation that ONNX has not.
+        ImportError: ``onnx`` is not installed.
+    """
+    onnx = _imported("onnx")
+    for part in ("checker", "helper", "numpy_helper"):
+        _imported(f"onnx.{part}")
+    writer = _Writer(onnx, policy.inputs[0].name)
+    for port, value in zip(policy.inputs, graph.inputs, strict=True):
+        writer.names[id(value)] = port.name
+    for node in graph.nodes:
+        writer.write(node)
+    for port, x in zip(policy.outputs, graph.outputs, strict=True):
+        writer.add("Identity", [writer.read(x)], port.name)
+
+    def described(ports: tuple[Port, ...]) -> list[Any]:
+        make, kind = onnx.helper.make_tensor_value_info, onnx.helper.np_dtype_to_tensor_dtype
+        return [make(port.name, kind(port.dtype), ["rows", *port.shape]) for port in ports]
+
+    graph_proto = onnx.helper.make_graph(
+        writer.nodes, "policy", described(policy.inputs), described(policy.outputs), writer.constants
+    )
+    model = onnx.helper.make_model(
+        graph_proto,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="evorl",
+        producer_version=about["versions"]["evorl"],
+        doc_string=title,
+    )
+    onnx.helper.set_model_props(model, {"evorl": json.dumps(about)})
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+class OnnxSession:
+    """A model in onnxruntime: outputs by name of inputs by name.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ImportError: ``onnxruntime`` is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        onnxruntime = _imported("onnxruntime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._inputs = {given.name for given in self._session.get_inputs()}
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """One step."""
+        given = {name: np.asarray(x) for name, x in inputs.items() if name in self._inputs}
+        return dict(zip(self._names, self._session.run(self._names, given), strict=True))
+
+
+class _Writer:
+    """Nodes and constants of a model that grows."""
+
+    def __init__(self, onnx: Any, first_input: str) -> None:
+        self.onnx = onnx
+        self.names: dict[int, str] = {}
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self._first_input = first_input
+        self._num_rows: str | None = None
+        self._kept: dict[int, tuple[str, np.ndarray]] = {}  # arrays stay, so that no id is used twice
+
+    def read(self, x: Any) -> str:
+        """The name of a value or a constant."""
+        if isinstance(x, Value):
+            return self.names[id(x)]
+        if id(x) not in self._kept:
+            self._kept[id(x)] = f"constant_{len(self.constants)}", x
+            array = np.ascontiguousarray(x).reshape(x.shape)
+            self.constants.append(self.onnx.numpy_helper.from_array(array, self._kept[id(x)][0]))
+        return self._kept[id(x)][0]
+
+    def integers(self, *numbers: int) -> str:
+        """A constant of int64 ``[N]``."""
+        return self.read(np.asarray(numbers, np.int64))
+
+    def add(self, op: str, inputs: list[str], output: str | None = None, **attributes: Any) -> str:
+        """One more node, and the name of what it gives."""
+        output = output or f"v{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def write(self, node: Node) -> None:
+        """The nodes of an operation."""
+        given = [self.read(x) for x in node.inputs]
+        is_bool = node.inputs[0].dtype == np.bool_
+        names = {**_SAME, **(_OF_BOOLS if is_bool else _OF_INTEGERS)}
+        if node.op in names:
+            result = self.add(names[node.op], given)
+        elif node.op in ("reshape", "broadcast", "cast"):
+            result = self._shaped(node, given[0])
+        else:
+            result = self._composed(node, given) or self._of_axes(node, given)
+        self.names[id(node.output)] = result
+
+    def _composed(self, node: Node, given: list[str]) -> str | None:
+        """Operations that are several in ONNX."""
+        one = np.asarray(1, node.inputs[0].dtype)
+        if node.op == "square":
+            return self.add("Mul", [given[0], given[0]])
+        if node.op == "rsqrt":
+            return self.add("Reciprocal", [self.add("Sqrt", given)])
+        if node.op == "log1p":
+            return self.add("Log", [self.add("Add", [given[0], self.read(one)])])
+        if node.op == "expm1":
+            return self.add("Sub", [self.add("Exp", given), self.read(one)])
+        if node.op == "ne":
+            return self.add("Not", [self.add("Equal", given)])
+        if node.op == "rem":
+            return self.add("Mod", given, fmod=1)
+        if node.op == "is_finite":
+            return self.add("Not", [self.add("Or", [self.add("IsInf", given), self.add("IsNaN", given)])])
+        return None
+
+    def _shaped(self, node: Node, x: str) -> str:
+        shape, dtype = node.output.shape, node.output.dtype
+        if node.op == "cast":
+            return self.add("Cast", [x], to=self._kind(dtype))
+        if node.op == "reshape":
+            return self.add("Reshape", [x, self.integers(*(-1 if n is None else n for n in shape))])
+        if None not in shape or node.inputs[0].shape[shape.index(None)] is None:
+            return self.add("Expand", [x, self.integers(*(1 if n is None else n for n in shape))])
+        if self._num_rows is None:
+            self._num_rows = self.add("Shape", [self._first_input], start=0, end=1)
+        sizes = [self._num_rows if n is None else self.integers(n) for n in shape]
+        return self.add("Expand", [x, self.add("Concat", sizes, axis=0)])
+
+    def _of_axes(self, node: Node, given: list[str]) -> str:
+        op, params, x = node.op, node.params, given[0]
+        if op == "transpose":
+            return self.add("Transpose", [x], perm=params["permutation"])
+        if op == "concat":
+            return self.add("Concat", given, axis=params["axis"])
+        if op == "slice":
+            cut = [i for i, stop in enumerate(params["stops"]) if stop is not None]
+            edges = [self.integers(*(params[name][i] for i in cut)) for name in ("starts", "stops")]
+            return self.add(
+                "Slice", [x, *edges, self.integers(*cut), self.integers(*(params["steps"][i] for i in cut))]
+            )
+        if op == "pad":
+            edges = self.integers(*params["before"], *params["after"])
+            return self.add("Pad", [x, edges, self.read(params["value"])])
+        if op == "take":
+            return self.add("Gather", [x, self.read(np.asarray(node.inputs[1], np.int64))], axis=params["axis"])
+        if op == "reduce":
+            return self._reduced(node, x)
+        if op in ("argmax", "argmin"):
+            found = self.add("ArgMax" if op == "argmax" else "ArgMin", [x], axis=params["axis"], keepdims=0)
+            return self.add("Cast", [found], to=self._kind(node.output.dtype))
+        if op == "cumsum":
+            return self.add("CumSum", [x, self.read(np.asarray(params["axis"], np.int64))])
+        raise NoRule(f"the policy computes {op}, which ONNX has no operation for: format=numpy and format=jax have.")
+
+    def _reduced(self, node: Node, x: str) -> str:
+        params, is_bool = node.params, node.inputs[0].dtype == np.bool_
+        if is_bool:
+            x = self.add("Cast", [x], to=self._kind(np.dtype(np.int32)))
+        x = self.add(_REDUCE[params["kind"]], [x, self.integers(*params["axes"])], keepdims=0)
+        return self.add("Cast", [x], to=self._kind(node.output.dtype)) if is_bool else x
+
+    def _kind(self, dtype: np.dtype) -> int:
+        return self.onnx.helper.np_dtype_to_tensor_dtype(dtype)

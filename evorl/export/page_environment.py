@@ -1,0 +1,121 @@
+"""A small JAX environment as a function that a page can run: its step, and some of its starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agent import random_actions
+from evorl.envs.env import EnvState, PhysicsEnv
+from evorl.envs.vector import VectorEnv
+from evorl.export.graph import Graph, NoRule
+from evorl.export.inlining import Opened
+from evorl.export.portable_policy import NEXT, PortablePolicy
+from evorl.export.tracing import traced_graph
+from evorl.export.wrapped_row import WrappedRow
+from evorl.ops.trees import tree_where
+
+NUM_STARTS = 20
+MOST_NUMBERS = 10_000  # of a state
+STATE = "state"
+_STEPS_BETWEEN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class PageEnvironment:
+    """An environment whose steps draw nothing.
+
+    Attributes:
+        graph: of a step: from the state and the action to the next observation, ``reward``, ``termination`` and state.
+        inputs: names of the graph's inputs.
+        outputs: names of its outputs.
+        starts: observations and states of episodes that start, arrays by name.
+        limit: steps of an episode; ``None`` where it has no limit.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    starts: list[dict[str, np.ndarray]]
+    limit: int | None
+
+
+def page_environment(policy: PortablePolicy, env: VectorEnv) -> PageEnvironment | None:
+    """The environment inside of the wrappers of ``env``.
+
+    Returns:
+        ``None`` where it is no JAX environment, too large, draws in its steps, or computes what has no rule.
+    """
+    inner = WrappedRow(env).inner
+    if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
+        return None
+    keys = jax.random.split(jax.random.key(0), NUM_STARTS)
+    first = jax.eval_shape(inner.reset, keys[0])
+    leaves, structure = jax.tree.flatten(_kept(first))
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
+        return None
+    if sum(leaf.size for leaf in leaves) > MOST_NUMBERS:
+        return None
+    actions = jax.tree.structure(inner.action_space.spec)
+
+    def step(*arrays: jax.Array) -> list[jax.Array]:
+        kept = structure.unflatten(arrays[: len(leaves)])
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
+        before = blank.replace(env_state=kept[0], _internal=kept[1])
+        after = inner.step(before, actions.unflatten(arrays[len(leaves) :]))
+        told = [*jax.tree.leaves(after.obs), after.reward, after.info.termination]
+        return [*told, *jax.tree.leaves(_kept(after))]
+
+    specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*leaves, *jax.tree.leaves(inner.action_space.spec))]
+    names = tuple(f"{STATE}_{i}" for i in range(len(leaves)))
+    observed = tuple(port.name for port in policy.observations)
+    acts = tuple(port.name for port in policy.results[: actions.num_leaves])
+    try:
+        opened = Opened(step, specs)
+        if opened.draws:
+            return None
+        graph = traced_graph(lambda *arrays: opened(arrays, ())[0], specs, None)
+    except NoRule:
+        return None
+    starts = jax.jit(jax.vmap(lambda key: _started(inner.reset(key))))(keys)
+    return PageEnvironment(
+        graph,
+        (*names, *acts),
+        (*observed, "reward", "termination", *(NEXT + name for name in names)),
+        [dict(zip((*observed, *names), (np.asarray(x[i]) for x in starts), strict=True)) for i in range(NUM_STARTS)],
+        env.max_episode_steps,
+    )
+
+
+def observations_by_chance(env: VectorEnv) -> list[list[np.ndarray]] | None:
+    """What a random policy sees of a JAX environment, ``NUM_STARTS`` times the arrays of an observation.
+
+    Returns:
+        ``None`` where it is no JAX environment, or one that takes long to compile.
+    """
+    inner = WrappedRow(env).inner
+    if env.steps_on_host or env.num_agents > 1 or isinstance(inner, PhysicsEnv):
+        return None
+
+    def turn(state: EnvState, key: jax.Array) -> tuple[EnvState, Any]:
+        after = inner.step(state, jax.tree.map(lambda x: x[0], random_actions(inner.action_space, key, 1)))
+        state = tree_where(after.done, inner.reset(key), after)
+        return state, state.obs
+
+    keys = jax.random.split(jax.random.key(1), _STEPS_BETWEEN * NUM_STARTS)
+    seen = jax.jit(lambda: jax.lax.scan(turn, inner.reset(jax.random.key(0)), keys)[1])()
+    leaves = [np.asarray(x)[::_STEPS_BETWEEN] for x in jax.tree.leaves(seen)]
+    return [[x[i] for x in leaves] for i in range(NUM_STARTS)]
+
+
+def _kept(state: EnvState) -> tuple[Any, Any]:
+    """What of a state a step reads."""
+    return state.env_state, state._internal
+
+
+def _started(state: EnvState) -> list[jax.Array]:
+    return [*jax.tree.leaves(state.obs), *jax.tree.leaves(_kept(state))]

@@ -1,0 +1,191 @@
+"""``evorl play``: episodes of a Gymnasium environment with the policy of a run, as an animation or on the screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.command_options import Option, read_options
+from evorl.config.values import checked_value, positive
+from evorl.export.exporting import POLICY_OPTIONS, from_zero, policy_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from evorl.envs.host.host_vector_env import HostVectorEnv
+    from evorl.export.loading import LoadedPolicy, StoredPolicy
+
+LIBRARY = "gymnasium"
+OPTIONS = {
+    "env": Option(None, "the environment, as in gymnasium/CartPole-v1; null for that of the run", text=True),
+    "episodes": Option(1, "how many are played"),
+    "seed": Option(0, "of the first episode; the others follow"),
+    "max_steps": Option(1000, "of an episode, at most"),
+    "to": Option(None, "the animation, a .gif or .webp; null for the folder play of the run", text=True),
+    "screen": Option(False, "whether to play on the screen instead, as fast as the environment says"),
+    "frames": Option(200, "of the animation, at most"),
+    "fps": Option(30, "steps shown in a second"),
+    **POLICY_OPTIONS,
+}
+
+
+def play_from_arguments(arguments: Sequence[str]) -> Path | None:
+    """Play episodes, and say what they came to and where the animation is.
+
+    Args:
+        arguments: ``run=<folder>|latest``, and other ``OPTIONS``.
+
+    Returns:
+        The animation; ``None`` where episodes were played on the screen.
+
+    Raises:
+        ValueError: an option cannot be, or the policy does not fit the environment; in words.
+        RunFolderError: there is no such run.
+        HostEnvError: the environment failed, or nothing here can draw it.
+    """
+    settings, _ = read_options(arguments, OPTIONS, "evorl play")
+    for name in ("episodes", "max_steps", "frames", "fps"):
+        positive(settings[name], name)
+    on_screen = checked_value(settings["screen"], bool, "screen")
+    from_zero(settings["seed"], "seed")
+    if not on_screen:
+        from evorl.envs.mujoco_frames import draw_without_screen
+
+        draw_without_screen()  # before anything else imports MuJoCo
+        for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # as Pygame draws, which Gymnasium does it by
+            os.environ.setdefault(name, "dummy")
+    stored = policy_of(settings, "play")
+
+    from evorl.export.loading import LoadedPolicy
+
+    name, options = environment_of(stored, settings["env"])
+    simulators = _simulators(name, options, "human" if on_screen else "rgb_array")
+    try:
+        check_fits(stored, simulators, name)
+        policy = LoadedPolicy(stored.policy, settings["seed"])
+        frames: list[np.ndarray] = []
+        for number in range(settings["episodes"]):
+            kept = None if on_screen else frames
+            length, total = play_episode(policy, simulators, settings["seed"] + number, settings["max_steps"], kept)
+            print(f"episode {number + 1}: {length} steps, return {total:.2f}")
+        return None if on_screen else _write(stored, name, frames, settings)
+    finally:
+        simulators.close()
+
+
+def environment_of(stored: StoredPolicy, asked: str | None) -> tuple[str, dict[str, Any]]:
+    """The id of the Gymnasium environment, and its options.
+
+    That of a run in Gymnasium is the run's. One of gymnax that Gymnasium has too is Gymnasium's.
+
+    Raises:
+        ValueError: the environment is of another library.
+    """
+    from evorl.envs.options import split_options
+
+    library, _, name = stored.title.partition("/")
+    options = {}
+    if asked is not None:
+        library, _, name = asked.partition("/") if asked.startswith(f"{LIBRARY}/") else (LIBRARY, "/", asked)
+    elif library == LIBRARY:
+        _, options = split_options(stored.env_config)
+        left_out = ("library", "name", "host", "vectorization")
+        options = {key: value for key, value in options.items() if key not in left_out and value is not None}
+    if library == LIBRARY or (library == "gymnax" and name in _known()):
+        return name, options
+    raise ValueError(
+        f"{stored.title} is no environment of Gymnasium: name one that has the same observations and actions, as in "
+        "env=gymnasium/CartPole-v1. Bodies of a run are shown by evorl evaluate evaluation.save_episodes=1 and "
+        "evorl show-episode."
+    )
+
+
+def _known() -> tuple[str, ...]:
+    """Ids that gymnax has of Gymnasium."""
+    return ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+
+
+def _simulators(name: str, options: dict[str, Any], render_mode: str) -> HostVectorEnv:
+    from evorl.config.names import load
+    from evorl.envs.factory import HOST_LIBRARIES
+
+    return load(HOST_LIBRARIES[LIBRARY])(name, num_envs=1, **{**options, "render_mode": render_mode})
+
+
+def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> None:
+    """Raises ``ValueError`` unless the environment observes and acts in arrays of the policy's shapes."""
+    import jax
+
+    ours, theirs = stored.policy, simulators
+    for what, expected, found in (
+        ("observations", ours.obs_space, theirs.obs_space),
+        ("actions", ours.action_space, theirs.action_space),
+    ):
+        shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, found)]
+        same_number = getattr(expected, "n", None) == getattr(found, "n", None)
+        if shapes[0] != shapes[1] or not same_number:
+            raise ValueError(
+                f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, and those of {name} "
+                f"{found}."
+            )
+
+
+def play_episode(
+    policy: LoadedPolicy, simulators: HostVectorEnv, seed: int, max_steps: int, frames: list[np.ndarray] | None = None
+) -> tuple[int, float]:
+    """One episode of a single simulator: its length and return.
+
+    Args:
+        policy: who acts.
+        simulators: one.
+        seed: of the episode.
+        max_steps: after so many steps it is left.
+        frames: where pictures are put, uint8 ``[height, width, 3]``, one more than there are steps; ``None`` for none.
+
+    Raises:
+        HostEnvError: the environment has no pictures.
+    """
+    import numpy as np
+
+    policy.reset()
+    obs = simulators.reset(np.asarray([seed], np.uint64))
+    length, total = 0, 0.0
+    _keep(simulators, frames)
+    ended = False
+    while not ended and length < max_steps:
+        action = policy(obs)
+        for _ in range(policy.action_repeat):
+            obs, reward, termination, truncation, _ = simulators.step(action)
+            length, total = length + 1, total + float(reward[0])
+            _keep(simulators, frames)
+            ended = bool(termination[0] or truncation[0])
+            if ended or length >= max_steps:
+                break
+    return length, total
+
+
+def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
+    from evorl.envs.host.host_vector_env import HostEnvError
+
+    if frames is None:
+        return
+    picture = simulators.render()
+    if picture is None:
+        raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
+    frames.append(picture)
+
+
+def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:
+    import numpy as np
+
+    from evorl.rendering.animation import frame_numbers, write_animation
+
+    plain = name.replace("/", "-").replace(":", "-")
+    path = Path(settings["to"] or stored.folder / "play" / f"{plain}_{settings['seed']}.gif")
+    numbers = frame_numbers(len(frames), settings["frames"])
+    seconds = len(frames) / len(numbers) / settings["fps"]
+    write_animation(path, np.stack([frames[i] for i in numbers]), seconds)
+    print(f"{len(numbers)} pictures: {path}")
+    return path

@@ -1,0 +1,270 @@
+"""A policy as one pure function of named arrays: with its normaliser, its memory and what the wrappers do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agent import Agent, AgentState
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.vector import VectorEnv
+from evorl.export.inlining import Opened
+from evorl.export.wrapped_row import WrappedRow
+from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+
+OBS, ACTION, MEMORY, SCORES = "obs", "action", "memory", "action_scores"
+NEXT = "next_"
+
+
+class Port(NamedTuple):
+    """An input or an output.
+
+    Attributes:
+        name: a name in Python as well.
+        shape: of one row; arrays lead with an axis of any number of rows.
+        dtype: of NumPy.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class PortablePolicy:
+    """One step of a policy, a pure function of one row: inputs in, outputs out, each an array of a fixed shape.
+
+    Inputs are observations as the environment gives them, the memory (zeros where an episode starts) and, of a policy
+    that samples, random numbers. Outputs are the action in the environment's own range, for discrete actions the
+    numbers of which it is the index of the greatest (``action_scores``), and the next memory.
+
+    Attributes:
+        observations: one port for each array of an observation.
+        memory: one for each array that is remembered.
+        draws: one for each array of random numbers, with their kinds in ``kinds``.
+        kinds: ``uniform`` in [0, 1) or ``normal``, for each of ``draws``.
+        results: the action, and its scores.
+        row: ``row(*inputs) -> outputs``, both flat, of single rows.
+        obs_space: of the environment itself.
+        action_space: of the environment itself.
+        action_repeat: how often the environment is stepped with each action.
+        normalizer: mean and standard deviation of each of ``observations``, where the policy knows them.
+    """
+
+    observations: tuple[Port, ...]
+    memory: tuple[Port, ...]
+    draws: tuple[Port, ...]
+    kinds: tuple[str, ...]
+    results: tuple[Port, ...]
+    row: Callable[..., tuple[jax.Array, ...]]
+    obs_space: Space
+    action_space: Space
+    action_repeat: int = 1
+    normalizer: tuple[tuple[np.ndarray, np.ndarray], ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """Observations, memory, draws."""
+        return (*self.observations, *self.memory, *self.draws)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """Results and the next memory."""
+        return (*self.results, *(port._replace(name=NEXT + port.name) for port in self.memory))
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the action is the index of the greatest of some numbers, which are an output too."""
+        return self.results[-1].name == SCORES
+
+    def rows(self, inputs: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Outputs ``[B, ...]`` by name, of inputs ``[B, ...]`` by name; to be traced or compiled."""
+        outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
+        return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
+
+    def initial_memory(self, num_rows: int) -> dict[str, np.ndarray]:
+        """The memory with which episodes start, by name."""
+        return {port.name: np.zeros((num_rows, *port.shape), port.dtype) for port in self.memory}
+
+    def drawn(self, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
+        """Random numbers for one step, by name."""
+        numbers = {}
+        for port, kind in zip(self.draws, self.kinds, strict=True):
+            draw = rng.random if kind == "uniform" else rng.standard_normal
+            numbers[port.name] = draw((num_rows, *port.shape), np.float32)
+        return numbers
+
+    def arrays_of(self, obs: Any) -> dict[str, Any]:
+        """The arrays of an observation by name, whatever its rows."""
+        return dict(zip((port.name for port in self.observations), _leaves(self.obs_space, obs), strict=True))
+
+    def action_of(self, outputs: Mapping[str, Any]) -> Any:
+        """The action among the outputs, in the structure of the action space."""
+        names = [port.name for port in self.results if port.name != SCORES]
+        structure = jax.tree.structure(self.action_space.spec)
+        return jax.tree.unflatten(structure, [outputs[name] for name in names])
+
+    def describe(self) -> dict[str, Any]:
+        """Inputs, outputs and spaces as plain data."""
+
+        def ports(ports: tuple[Port, ...]) -> list[dict[str, Any]]:
+            return [{"name": p.name, "shape": ["rows", *p.shape], "dtype": p.dtype.name} for p in ports]
+
+        return {
+            "inputs": ports(self.inputs),
+            "outputs": ports(self.outputs),
+            "memory": {port.name: NEXT + port.name for port in self.memory},
+            "random": {port.name: kind for port, kind in zip(self.draws, self.kinds, strict=True)},
+            "observation_space": described_space(self.obs_space),
+            "action_space": described_space(self.action_space),
+            "action_repeat": self.action_repeat,
+        }
+
+
+def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sample: bool = False) -> PortablePolicy:
+    """The policy of an agent in the environments of ``env``, as they are without wrappers.
+
+    Args:
+        agent: how to act.
+        agent_state: what was learned.
+        env: the environments that it acts in, of which only spaces and wrappers are looked at.
+        sample: whether actions are drawn as in training (``compute_actions``) instead of the most confident ones.
+
+    Raises:
+        ValueError: the greedy policy is random.
+    """
+    wrapped = WrappedRow(env)
+    remembered = PyTreeDict(recurrent=agent_state.recurrent_state, frames=wrapped.initial_memory())
+    memory = _ports(MEMORY, remembered)
+    observations = _ports(OBS, wrapped.obs_space.spec)
+    obs_structure, memory_structure = (jax.tree.structure(tree) for tree in (wrapped.obs_space.spec, remembered))
+    act = agent.compute_actions if sample else agent.evaluate_actions
+
+    def step(*arrays: jax.Array) -> list[jax.Array]:
+        obs = obs_structure.unflatten(arrays[: len(observations)])
+        before = memory_structure.unflatten(arrays[len(observations) :])
+        seen, frames = wrapped.seen(obs, before.frames)
+        batch, recurrent = jax.tree.map(lambda x: x[None], (seen, before.recurrent))
+        extras = PyTreeDict() if recurrent is None else PyTreeDict(recurrent_state=recurrent)
+        actions, told = act(agent_state, SampleBatch(obs=batch, extras=extras), jax.random.key(0))
+        recurrent = None if recurrent is None else jax.tree.map(lambda x: x[0], told["recurrent_state"])
+        action = wrapped.done(jax.tree.map(lambda x: x[0], actions), obs)
+        return [*jax.tree.leaves(action), *jax.tree.leaves(PyTreeDict(recurrent=recurrent, frames=frames))]
+
+    with jax.default_matmul_precision("highest"):  # the same on a GPU as elsewhere
+        opened = Opened(step, [jax.ShapeDtypeStruct(port.shape, port.dtype) for port in (*observations, *memory)])
+    if opened.draws and not sample:
+        raise ValueError(
+            f"{type(agent).__name__} draws its actions even in evaluations: there is no greedy policy to take away. "
+            "Give sample=true."
+        )
+    draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
+    actions = _ports(ACTION, wrapped.action_space.spec)
+    kept = _needed_memory(opened, len(actions), len(observations))
+    row = _row(opened, observations, memory, kept, wrapped.action_space)
+    memory = tuple(memory[i] for i in kept)
+    specs = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in (*observations, *memory, *draws)]
+    outputs = jax.eval_shape(row, *specs)
+    has_scores = len(outputs) > len(actions) + len(memory)
+    return PortablePolicy(
+        observations,
+        memory,
+        draws,
+        tuple(draw.kind for draw in opened.draws),
+        (*actions, Port(SCORES, outputs[1].shape, np.dtype(outputs[1].dtype))) if has_scores else actions,
+        row,
+        wrapped.obs_space,
+        wrapped.action_space,
+        wrapped.action_repeat,
+        _normalizer(agent_state, observations),
+    )
+
+
+def _needed_memory(opened: Opened, num_actions: int, num_observations: int) -> list[int]:
+    """The numbers of what is remembered that actions depend on, now or later: not what a value function remembers."""
+    origins = opened.origins()
+    needed: set[int] = set()
+    found = set().union(*origins[:num_actions])
+    while found:
+        new = {i - num_observations for i in found if i >= num_observations} - needed
+        needed |= new
+        found = set().union(*(origins[num_actions + i] for i in new))
+    return sorted(needed)
+
+
+def _row(
+    opened: Opened, observations: tuple[Port, ...], memory: tuple[Port, ...], kept: list[int], space: Space
+) -> Callable[..., tuple[jax.Array, ...]]:
+    """The step of ``PortablePolicy``, which is given ``kept`` of the memory; the rest is zeros."""
+
+    def row(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        num_observations, num_inputs = len(observations), len(observations) + len(kept)
+        before = [jnp.zeros(port.shape, port.dtype) for port in memory]
+        for i, x in zip(kept, arrays[num_observations:num_inputs], strict=True):
+            before[i] = x
+        outputs, chosen_from = opened((*arrays[:num_observations], *before), arrays[num_inputs:])
+        num_actions = len(outputs) - len(memory)
+        results, after = outputs[:num_actions], outputs[num_actions:]
+        if isinstance(space, Discrete) and chosen_from[0] is not None and chosen_from[0].size == space.n:
+            results.append(jnp.reshape(chosen_from[0], (space.n,)))
+        return (*results, *(after[i] for i in kept))
+
+    return row
+
+
+def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
+    """What observations are like, where statistics of them are of the shapes that the environment gives."""
+    statistics = agent_state.obs_preprocessor_state
+    if statistics is None:
+        return None
+    means, variances = (jax.tree.leaves(tree) for tree in (statistics.mean, statistics.variance))
+    if [np.shape(mean) for mean in means] != [port.shape for port in ports]:
+        return None
+    return tuple((np.asarray(m), np.sqrt(np.asarray(v))) for m, v in zip(means, variances, strict=True))
+
+
+def _ports(name: str, tree: Any) -> tuple[Port, ...]:
+    """A port for each leaf, named by its way through the tree."""
+    ports = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        parts = [name, *(jax.tree_util.keystr((entry,), simple=True) for entry in path)]
+        plain = "".join(c if c.isalnum() else "_" for c in "_".join(parts))
+        ports.append(Port(plain, tuple(leaf.shape), np.dtype(leaf.dtype)))
+    return tuple(ports)
+
+
+def _leaves(space: Space, value: Any) -> list[Any]:
+    """The arrays of an element in the order of the leaves of the space."""
+    if isinstance(space, DictSpace):
+        return [leaf for name, member in space.spaces.items() for leaf in _leaves(member, value[name])]
+    if isinstance(space, TupleSpace):
+        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in _leaves(member, item)]
+    return [value]
+
+
+def described_space(space: Space) -> dict[str, Any]:
+    """A space as plain data; bounds that are infinite are ``null``."""
+    if isinstance(space, DictSpace):
+        return {"kind": "dict", "spaces": {name: described_space(s) for name, s in space.spaces.items()}}
+    if isinstance(space, TupleSpace):
+        return {"kind": "tuple", "spaces": [described_space(s) for s in space.spaces]}
+    if isinstance(space, Discrete):
+        return {"kind": "discrete", "n": space.n}
+    if isinstance(space, Box):
+        low, high = (_bounds(bound) for bound in (space.low, space.high))
+        return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}
+    return {"kind": repr(space)}
+
+
+def _bounds(bound: np.ndarray) -> Any:
+    """A single number where all are the same; ``None`` for an infinite one."""
+    numbers = np.asarray(bound, object)
+    numbers[~np.isfinite(np.asarray(bound, np.float64))] = None
+    is_one = bool(bound.size) and bool(np.all(bound == bound.flat[0]))
+    return numbers.flat[0] if is_one else numbers.tolist()

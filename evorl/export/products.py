@@ -1,0 +1,120 @@
+"""Products, convolutions and pools, as products of matrices and slices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+from evorl.export.graph import Dims, Graph, NoRule, output_of
+
+
+def dot(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    """The rule of ``dot_general``: one product of matrices, of batches of them where there are batch axes."""
+    ((left_in, right_in), (left_batch, right_batch)) = eqn.params["dimension_numbers"]
+    shape, dtype = output_of(eqn, dims)
+    left, right = inputs
+    left_free = [i for i in range(len(left.shape)) if i not in (*left_in, *left_batch)]
+    right_free = [i for i in range(len(right.shape)) if i not in (*right_in, *right_batch)]
+    if not left_batch and any(right.shape[i] is None for i in right_free):  # rows lead: (right^T left)^T
+        turned = _matrices(graph, right, [*right_free], right_in, left, [*left_free], left_in, dtype)
+        axes = [*range(len(right_free), len(right_free) + len(left_free)), *range(len(right_free))]
+        return [graph.reshape(graph.transpose(turned, axes), shape)]
+    if not left_batch:
+        return [graph.reshape(_matrices(graph, left, left_free, left_in, right, right_free, right_in, dtype), shape)]
+    left = graph.transpose(left, [*left_batch, *left_free, *left_in])
+    right = graph.transpose(right, [*right_batch, *right_in, *right_free])
+    batch, inner = (
+        left.shape[: len(left_batch)],
+        _product(right.shape[len(right_batch) : len(right_batch) + len(right_in)]),
+    )
+    num_left = _product(left.shape[len(batch) : len(batch) + len(left_free)])
+    num_right = _product(right.shape[len(batch) + len(right_in) :])
+    left, right = graph.reshape(left, (*batch, num_left, inner)), graph.reshape(right, (*batch, inner, num_right))
+    return [graph.reshape(graph.add("matmul", [left, right], (*batch, num_left, num_right), dtype), shape)]
+
+
+def _matrices(
+    graph: Graph, left: Any, left_free: Any, left_in: Any, right: Any, right_free: Any, right_in: Any, dtype: Any
+) -> Any:
+    """``[*left_free, *right_free]``: a product with one matrix ``[inner, right]``."""
+    left = graph.transpose(left, [*left_free, *left_in])
+    right = graph.transpose(right, [*right_in, *right_free])
+    free, others = left.shape[: len(left_free)], right.shape[len(right_in) :]
+    inner = _product(right.shape[: len(right_in)])
+    left, right = graph.reshape(left, (*free, inner)), graph.reshape(right, (inner, _product(others)))
+    if not free:
+        left = graph.reshape(left, (1, inner))
+    product = graph.add("matmul", [left, right], (*left.shape[:-1], right.shape[1]), dtype)
+    return graph.reshape(product, (*free, *others))
+
+
+def _product(shape: Sequence[int | None]) -> int | None:
+    """How many numbers there are along axes together."""
+    if None not in shape:
+        return math.prod(n for n in shape if n is not None)
+    if list(shape).count(None) > 1 or any(n not in (None, 1) for n in shape):
+        raise NoRule(f"axes {tuple(shape)} would be joined, and rows can only stand alone: give format=jax.")
+    return None
+
+
+def convolve(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    """The rule of ``conv_general_dilated``, as GPUs compute convolutions: one product of all windows."""
+    params, (x, kernel) = eqn.params, inputs
+    how, num_axes = params["dimension_numbers"], len(x.shape) - 2
+    is_plain = all(n == 1 for n in (*params["lhs_dilation"], *params["rhs_dilation"]))
+    if not is_plain or params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+        raise NoRule("the policy has a dilated or grouped convolution, for which there is no rule: give format=jax.")
+    batch, channels, *places = how.lhs_spec
+    x = graph.transpose(x, [batch, *places, channels])
+    filters, inner, *window = how.rhs_spec
+    kernel = graph.transpose(kernel, [*window, inner, filters])
+    x = padded(graph, x, [(0, 0), *((int(a), int(b)) for a, b in params["padding"]), (0, 0)], 0)
+    sizes = kernel.shape[:num_axes]
+    rows = graph.concat(_windows(graph, x, (1, *sizes, 1), (1, *map(int, params["window_strides"]), 1)), num_axes + 1)
+    weights = graph.reshape(kernel, (_product(kernel.shape[:-1]), kernel.shape[-1]))
+    shape, dtype = output_of(eqn, dims)
+    result = graph.add("matmul", [rows, weights], (*rows.shape[:-1], weights.shape[1]), dtype)
+    order = [0] * len(shape)
+    for axis, place in enumerate((how.out_spec[0], *how.out_spec[2:], how.out_spec[1])):
+        order[place] = axis
+    return [graph.transpose(result, order)]
+
+
+def pool(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    """The rule of ``reduce_window_max``: the greatest of what stands at each place of the windows."""
+    params, x = eqn.params, inputs[0]
+    if any(n != 1 for n in (*params["base_dilation"], *params["window_dilation"])):
+        raise NoRule("the policy pools over dilated windows, for which there is no rule: give format=jax.")
+    x = padded(graph, x, [(int(a), int(b)) for a, b in params["padding"]], -np.inf)
+    first, *others = _windows(graph, x, params["window_dimensions"], params["window_strides"])
+    for other in others:
+        first = graph.add("max", [first, other], first.shape, first.dtype)
+    return [first]
+
+
+def _windows(graph: Graph, x: Any, sizes: Sequence[int], strides: Sequence[int]) -> list[Any]:
+    """Of ``x`` all that stands at each place of its windows, over all axes of ``x``."""
+    counts = [
+        None if n is None else (n - size) // step + 1 for n, size, step in zip(x.shape, sizes, strides, strict=True)
+    ]
+    places = []
+    for place in itertools.product(*map(range, sizes)):
+        stops = [
+            None if n is None else i + step * (n - 1) + 1 for i, n, step in zip(place, counts, strides, strict=True)
+        ]
+        places.append(graph.slice(x, place, stops, strides))
+    return places
+
+
+def padded(graph: Graph, x: Any, edges: Sequence[tuple[int, int]], value: Any) -> Any:
+    """``x`` with so many times ``value`` before and after it along each axis."""
+    if not any(map(any, edges)):
+        return x
+    shape = tuple(None if n is None else n + sum(edge) for n, edge in zip(x.shape, edges, strict=True))
+    before, after = (tuple(edge[i] for edge in edges) for i in range(2))
+    return graph.add("pad", [x], shape, x.dtype, before=before, after=after, value=np.asarray(value, x.dtype))

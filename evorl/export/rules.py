@@ -1,0 +1,272 @@
+"""How the operations of JAX are said in those of ``evorl.export.graph``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+from jax.extend.core import JaxprEqn
+
+from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, Rule, Value, as_operand, output_of
+from evorl.export.inlining import walk
+from evorl.export.products import convolve, dot, padded, pool
+
+MOST_TURNS = 64  # of a loop that is written out
+
+
+def _elementwise(op: str) -> Rule:
+    def rule(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+        return [graph.add(op, inputs, *output_of(eqn, dims))]
+
+    return rule
+
+
+def _same(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    return inputs[: len(eqn.outvars)]
+
+
+def _reshaped(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    if eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None:
+        raise NoRule("the policy reshapes and transposes at once, for which there is no rule: give format=jax.")
+    return [graph.reshape(inputs[0], output_of(eqn, dims)[0])]
+
+
+def _broadcast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    (shape, dtype), x = output_of(eqn, dims), inputs[0]
+    places = dict(zip(map(int, eqn.params["broadcast_dimensions"]), x.shape, strict=True))
+    x = graph.reshape(x, tuple(places.get(axis, 1) for axis in range(len(shape))))
+    return [x if x.shape == shape else graph.add("broadcast", [x], shape, dtype)]
+
+
+def _iota(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    (shape, dtype), axis = output_of(eqn, dims), int(eqn.params["dimension"])
+    if shape[axis] is None:
+        raise NoRule("the policy counts the rows of a batch: what it does would depend on their number.")
+    numbers = np.arange(shape[axis], dtype=dtype).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return [graph.add("broadcast", [numbers], shape, dtype)]
+
+
+def _transpose(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    return [graph.transpose(inputs[0], [int(i) for i in eqn.params["permutation"]])]
+
+
+def _cast(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    shape, dtype = output_of(eqn, dims)
+    return [inputs[0] if inputs[0].dtype == dtype else graph.add("cast", inputs[:1], shape, dtype)]
+
+
+def _select(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    which, *cases = inputs
+    (shape, dtype), result = output_of(eqn, dims), cases[-1]
+    if which.dtype == np.bool_:
+        return [graph.add("where", [which, cases[1], cases[0]], shape, dtype)]
+    for i in range(len(cases) - 2, -1, -1):
+        is_it = graph.add("eq", [which, np.asarray(i, which.dtype)], which.shape, np.bool_)
+        result = graph.add("where", [is_it, cases[i], result], shape, dtype)
+    return [result]
+
+
+def _clamp(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    low, x, high = inputs
+    shape, dtype = output_of(eqn, dims)
+    return [graph.add("min", [graph.add("max", [x, low], shape, dtype), high], shape, dtype)]
+
+
+def _round(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
+        raise NoRule("the policy rounds halves away from zero, for which there is no rule: give format=jax.")
+    return [graph.add("round", inputs, *output_of(eqn, dims))]
+
+
+def _integer_power(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    shape, dtype = output_of(eqn, dims)
+    return [graph.add("pow", [inputs[0], np.asarray(eqn.params["y"], dtype)], shape, dtype)]
+
+
+def _power_of_two(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    shape, dtype = output_of(eqn, dims)
+    return [graph.add("pow", [np.asarray(2, dtype), inputs[0]], shape, dtype)]
+
+
+def _reduce(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    axes = tuple(int(axis) for axis in eqn.params["axes"])
+    if not axes:
+        return inputs[:1]
+    return [graph.add("reduce", inputs, *output_of(eqn, dims), kind=REDUCTIONS[eqn.primitive.name], axes=axes)]
+
+
+def _index_of(op: str) -> Rule:
+    def rule(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+        (axis,) = eqn.params["axes"]
+        return [graph.add(op, inputs, *output_of(eqn, dims), axis=int(axis))]
+
+    return rule
+
+
+def _cumulative_sum(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    if eqn.params["reverse"]:
+        raise NoRule("the policy adds up backwards, for which there is no rule: give format=jax.")
+    return [graph.add("cumsum", inputs, *output_of(eqn, dims), axis=int(eqn.params["axis"]))]
+
+
+def _concatenate(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    return [graph.concat(inputs, int(eqn.params["dimension"]))]
+
+
+def _stack(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    axis = int(eqn.params["axis"])
+    return [graph.concat([graph.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in inputs], axis)]
+
+
+def _complementary_error(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    shape, dtype = output_of(eqn, dims)
+    return [graph.add("sub", [np.asarray(1, dtype), graph.add("erf", inputs, shape, dtype)], shape, dtype)]
+
+
+def _slice(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    params, x = eqn.params, inputs[0]
+    stops = [None if size is None else int(stop) for stop, size in zip(params["limit_indices"], x.shape, strict=True)]
+    return [graph.slice(x, [int(i) for i in params["start_indices"]], stops, params["strides"])]
+
+
+def _slice_at(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    x, *starts = inputs
+    if any(isinstance(start, Value) for start in starts):
+        raise NoRule("the policy slices where its inputs say, for which there is no rule: give format=jax.")
+    shape = output_of(eqn, dims)[0]
+    sizes = [(n, size) for n, size in zip(x.shape, shape, strict=True)]
+    first = [0 if n is None else min(max(int(s), 0), n - size) for s, (n, size) in zip(starts, sizes, strict=True)]
+    return [graph.slice(x, first, [None if n is None else s + size for s, (n, size) in zip(first, sizes, strict=True)])]
+
+
+def _split(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    axis, start, parts = int(eqn.params["axis"]), 0, []
+    (x,) = inputs
+    for size in map(int, eqn.params["sizes"]):
+        starts: list[int] = [0] * len(x.shape)
+        stops: list[int | None] = [None] * len(x.shape)
+        starts[axis], stops[axis] = start, start + size
+        parts.append(graph.slice(x, starts, stops))
+        start += size
+    return parts
+
+
+def _reverse(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    x = inputs[0]
+    for axis in map(int, eqn.params["dimensions"]):
+        order = np.arange(x.shape[axis])[::-1].copy()
+        x = graph.add("take", [x, order], x.shape, x.dtype, axis=axis)
+    return [x]
+
+
+def _pad(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    x, value = inputs
+    config = [tuple(map(int, edges)) for edges in eqn.params["padding_config"]]
+    if isinstance(value, Value) or any(between for _, _, between in config):
+        raise NoRule("the policy pads between numbers, or with a number that it computes: give format=jax.")
+    edges = [(before, after) for before, after, _ in config]
+    inner = graph.slice(
+        x,
+        [max(0, -before) for before, _ in edges],
+        [None if n is None else n - max(0, -after) for (_, after), n in zip(edges, x.shape, strict=True)],
+    )
+    return [padded(graph, inner, [(max(0, a), max(0, b)) for a, b in edges], value)]
+
+
+def _gather(graph: Graph, eqn: JaxprEqn, inputs: list[Any], dims: Dims) -> list[Any]:
+    x, indices = inputs
+    how, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    axis = tuple(how.start_index_map)
+    if (
+        not how.collapsed_slice_dims
+        and not how.operand_batching_dims
+        and len(indices.shape) == 1
+        and not isinstance(indices, Value)
+    ):  # one slice
+        where = dict(zip(map(int, axis), np.arange(len(axis)), strict=True))
+        starts = [indices[where[i]] if i in where else 0 for i in range(len(x.shape))]
+        return _slice_at(graph, eqn, [x, *starts], dims)
+    shape, dtype = output_of(eqn, dims)
+    is_plain = len(axis) == 1 and axis == tuple(how.collapsed_slice_dims) and not how.operand_batching_dims
+    whole = all(
+        n is None or n == int(size) for i, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if i not in axis
+    )
+    if not is_plain or not whole or isinstance(indices, Value) or indices.ndim > 2:
+        raise NoRule("the policy looks numbers up by its inputs, for which there is no rule: give format=jax.")
+    k = int(axis[0])
+    order = indices.reshape(-1)
+    if np.any((order < 0) | (order >= x.shape[k])):
+        raise NoRule("the policy looks up what is out of range, for which there is no rule: give format=jax.")
+    taken = (*x.shape[:k], len(order), *x.shape[k + 1 :])
+    offsets = tuple(i for i in range(len(taken)) if i != k)
+    result = graph.add("take", [x, order], taken, dtype, axis=k)
+    if indices.ndim == 2 and tuple(map(int, how.offset_dims)) != offsets:
+        (place,) = set(range(len(shape))) - set(map(int, how.offset_dims))
+        rest = iter(offsets)
+        result = graph.transpose(result, [k if i == place else next(rest) for i in range(len(shape))])
+    return [graph.reshape(result, shape)]
+
+
+def rule_of_loop(graph: Graph, eqn: JaxprEqn, inputs: list[Any], apply: Any) -> list[Any]:
+    """A loop of a known number of turns, written out.
+
+    Raises:
+        NoRule: it has too many.
+    """
+    params = eqn.params
+    length, num_consts, num_carry, body = (params[k] for k in ("length", "num_consts", "num_carry", "jaxpr"))
+    if length > MOST_TURNS:
+        raise NoRule(f"the policy has a loop of {length} turns, and at most {MOST_TURNS} are written out: format=jax.")
+    consts, carry = inputs[:num_consts], list(inputs[num_consts : num_consts + num_carry])
+    sequences = [as_operand(x) for x in inputs[num_consts + num_carry :]]
+    given: list[list[Any]] = []
+    for turn in reversed(range(length)) if params["reverse"] else range(length):
+        items = [_row(graph, x, turn) for x in sequences]
+        outputs = walk(body.jaxpr, body.consts, [*consts, *carry, *items], apply)
+        carry = outputs[:num_carry]
+        given.append([as_operand(x) for x in outputs[num_carry:]])
+    if params["reverse"]:
+        given.reverse()
+    stacked = [[graph.reshape(x, (1, *x.shape)) for x in column] for column in zip(*given, strict=True)]
+    return [*carry, *(graph.concat(column, 0) for column in stacked)]
+
+
+def _row(graph: Graph, x: Any, number: int) -> Any:
+    if not isinstance(x, Value):
+        return x[number]
+    starts, stops = [number, *[0] * (len(x.shape) - 1)], [number + 1, *[None] * (len(x.shape) - 1)]
+    return graph.reshape(graph.slice(x, starts, stops), x.shape[1:])
+
+
+RULES: dict[str, Rule] = {
+    **{name: _elementwise(name) for name in (*UNARY, *BINARY)},
+    **dict.fromkeys(("copy", "copy_p", "optimization_barrier", "stop_gradient", "name", "device_put"), _same),
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
+    **dict.fromkeys(REDUCTIONS, _reduce),
+    "add_any": _elementwise("add"),
+    "argmax": _index_of("argmax"),
+    "argmin": _index_of("argmin"),
+    "broadcast_in_dim": _broadcast,
+    "clamp": _clamp,
+    "concatenate": _concatenate,
+    "conv_general_dilated": convolve,
+    "convert_element_type": _cast,
+    "cumsum": _cumulative_sum,
+    "dot_general": dot,
+    "dynamic_slice": _slice_at,
+    "erfc": _complementary_error,
+    "exp2": _power_of_two,
+    "gather": _gather,
+    "integer_pow": _integer_power,
+    "iota": _iota,
+    "pad": _pad,
+    "reduce_window_max": pool,
+    "rev": _reverse,
+    "round": _round,
+    "select_n": _select,
+    "slice": _slice,
+    "split": _split,
+    "stack": _stack,
+    "transpose": _transpose,
+}

@@ -1,0 +1,27 @@
+"""A policy as a StableHLO artefact, which ``jax.export`` reads back without evorl."""
+
+from __future__ import annotations
+
+import jax
+from jax import export
+
+from evorl.export.portable_policy import PortablePolicy
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def stablehlo_bytes(policy: PortablePolicy) -> bytes:
+    """``jax.export.deserialize(bytes).call(inputs)`` gives the outputs; both are dicts of arrays by name.
+
+    One file is for any number of rows, on CPU, CUDA and TPU.
+
+    Raises:
+        ImportError: flatbuffers, by which ``jax.export`` writes, is not installed.
+    """
+    (rows,) = export.symbolic_shape("rows")
+    specs = {port.name: jax.ShapeDtypeStruct((rows, *port.shape), port.dtype) for port in policy.inputs}
+    exported = export.export(jax.jit(policy.rows), platforms=PLATFORMS)(specs)
+    try:
+        return bytes(exported.serialize())
+    except ImportError as error:
+        raise ImportError(f"format=jax needs the package flatbuffers: pip install flatbuffers. ({error})") from error

@@ -1,0 +1,61 @@
+"""Functions of arrays as graphs of plain operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import JaxprEqn
+
+from evorl.export.graph import Graph, NoRule, Shape, Value, as_operand
+from evorl.export.inlining import called_by, computed, walk
+from evorl.export.rules import RULES, rule_of_loop
+
+
+def traced_graph(fn: Callable[..., Sequence[jax.Array]], specs: Sequence[jax.ShapeDtypeStruct], rows: Any) -> Graph:
+    """The graph of a function of arrays.
+
+    Args:
+        fn: takes arrays, gives arrays.
+        specs: shapes and dtypes of its arguments; ``rows`` may be one of their dimensions.
+        rows: a symbolic dimension, which stands for any number of rows; ``None`` where all shapes are numbers.
+
+    Raises:
+        NoRule: the function has an operation without a rule.
+    """
+
+    def dims(shape: Sequence[Any]) -> Shape:
+        known = [dim if isinstance(dim, int) else None for dim in map(_as_int, shape)]
+        others = [dim for dim in shape if _as_int(dim) is None and str(dim) != str(rows)]
+        if others:
+            raise NoRule(f"an array has {others[0]} rows in one of its axes, and rows can only stand alone.")
+        return tuple(known)
+
+    closed = jax.make_jaxpr(fn)(*specs)
+    graph = Graph()
+    graph.inputs = [Value(dims(var.aval.shape), np.dtype(var.aval.dtype)) for var in closed.jaxpr.invars]
+
+    def apply(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any] | None:
+        if called_by(eqn) is not None:
+            return None
+        sizes = [dim for var in eqn.outvars for dim in getattr(var.aval, "shape", ())]
+        if not any(isinstance(x, Value) for x in inputs) and None not in map(_as_int, sizes):
+            return computed(eqn, inputs)
+        name = eqn.primitive.name
+        if name == "scan":
+            return rule_of_loop(graph, eqn, inputs, apply)
+        if name not in RULES:
+            raise NoRule(f"the policy computes {name}, for which there is no rule here: format=jax takes every policy.")
+        return RULES[name](graph, eqn, [as_operand(x) for x in inputs], dims)
+
+    outputs = walk(closed.jaxpr, closed.consts, graph.inputs, apply)
+    graph.outputs = [as_operand(x) for x in outputs]
+    graph.prune()
+    return graph
+
+
+def _as_int(dim: Any) -> int | None:
+    """A dimension that is a number."""
+    return int(dim) if isinstance(dim, int | np.integer) else None

@@ -1,0 +1,98 @@
+"""What the wrappers of an environment do to observations and actions, without the environment."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from evorl.envs.env import Env
+from evorl.envs.host.host_row import HostRow
+from evorl.envs.vector import VectorEnv
+from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.clock import EpisodeWrapper
+from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
+from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.ops.trees import tree_where
+from evorl.types import Action, Observation, PyTreeData, PyTreeDict
+
+_MAPPING = (ActionSquashWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
+_OTHERS = (ActionRepeatWrapper, EpisodeWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
+
+
+class FrameMemory(PyTreeData):
+    """What frame stacking remembers of an episode; where one starts it is zeros.
+
+    Attributes:
+        started: whether there was an observation before.
+        earlier_frames: all frames of the last stack but the oldest.
+    """
+
+    started: jax.Array
+    earlier_frames: Observation
+
+
+class WrappedRow:
+    """The wrappers around one environment of ``env`` around nothing, see ``HostRow``.
+
+    Only those are kept that change what is observed or what an action does: squash, flatten, select and frame stack.
+
+    Args:
+        env: a vector environment.
+
+    Attributes:
+        inner: the environment itself, inside of all wrappers.
+        obs_space: what it observes.
+        action_space: how it is acted on: its own range.
+        action_repeat: how often the environment is stepped with each action.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        layers, inner = [], env.env
+        while isinstance(inner, (*_MAPPING, *_OTHERS)):
+            layers.append(inner)
+            inner = inner.env
+        self.inner = inner
+        self.obs_space, self.action_space = inner.obs_space, inner.action_space
+        self.action_repeat = next((w.num_repeats for w in layers if isinstance(w, ActionRepeatWrapper)), 1)
+        self._row = HostRow(self.obs_space, self.action_space, {}, None)
+        self._wrapped: Env = self._row
+        for layer in reversed(layers):
+            if isinstance(layer, _MAPPING):
+                self._wrapped = _around(layer, self._wrapped)
+        self._has_frames = any(isinstance(layer, FrameStackWrapper) for layer in layers)
+
+    def initial_memory(self) -> FrameMemory | None:
+        """The memory with which an episode starts: zeros; ``None`` where nothing is remembered."""
+        if not self._has_frames:
+            return None
+        frames = self._wrapped.reset(self.obs_space.zeros())._internal.earlier_frames
+        return FrameMemory(started=jnp.asarray(False), earlier_frames=jax.tree.map(jnp.zeros_like, frames))
+
+    def seen(self, obs: Observation, memory: FrameMemory | None) -> tuple[Observation, FrameMemory | None]:
+        """What an agent sees of an observation of the environment, and the memory after it."""
+        start = self._wrapped.reset(obs)
+        if memory is None:
+            return start.obs, None
+        answer = self._row.blank_answer().replace(obs=obs)
+        before = start.replace(env_state=answer, _internal=PyTreeDict(earlier_frames=memory.earlier_frames))
+        later = self._wrapped.step(before, self._wrapped.action_space.zeros())
+        seen = tree_where(memory.started, (later.obs, later._internal), (start.obs, start._internal))
+        return seen[0], FrameMemory(started=jnp.asarray(True), earlier_frames=seen[1].earlier_frames)
+
+    def done(self, action: Action, obs: Observation) -> Any:
+        """The action as it reaches the environment, in its own range; ``obs`` is any of its observations."""
+        start = self._wrapped.reset(obs)
+        reached = self._wrapped.step(start.replace(env_state=self._row.blank_answer().replace(obs=obs)), action)
+        spec = self.action_space.spec
+        return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), reached.env_state, spec)
+
+
+def _around(layer: Any, env: Env) -> Any:
+    """``layer`` around another environment with the same spaces."""
+    moved = copy.copy(layer)
+    moved.env = env
+    vars(moved).pop("_hash", None)
+    return moved

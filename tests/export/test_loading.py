@@ -1,0 +1,81 @@
+"""The policy of a stored run as a function of observations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import evorl
+from evorl.export.loading import LoadedPolicy, acting_agent, stored_policy
+from evorl.runs.checkpointer import CheckpointError
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from evorl.types import State
+from tests.support.portable import stored
+from tests.support.small_workflows import fresh_state, moved_apart, small
+
+
+def test_three_lines_act(trained: RunFolder) -> None:
+    policy = evorl.load_policy(trained.path)
+    action = policy(np.zeros(4))
+    assert isinstance(action, np.integer)
+    assert action in (0, 1)
+    assert policy(np.zeros((6, 4))).shape == (6,)
+    with pytest.raises(ValueError, match=r"obs is of the shape \[3\], and the policy observes \[4\], or rows of it"):
+        policy(np.zeros(3))
+
+
+def test_each_seed_has_a_policy_of_its_own(trained: RunFolder) -> None:
+    first, second = (stored_policy(trained.path, seed_number=i).policy for i in range(2))
+    obs = {"obs": np.ones((1, 4), np.float32)}
+    assert not np.allclose(first.rows(obs)["action_scores"], second.rows(obs)["action_scores"])
+    with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds, the first is 0"):
+        stored_policy(trained.path, seed_number=2)
+
+
+def test_which_checkpoint_is_told(trained: RunFolder) -> None:
+    policy = stored_policy(trained.path.name, trained.path.parent, checkpoint="latest", sample=True)
+    assert policy.in_words() == "PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, drawn actions"
+    assert len(policy.policy.draws) == 1
+    (step,) = (int(path.name) for path in trained.checkpoints.glob("[0-9]*"))
+    assert "iteration 2 of 64 steps, greedy actions" in stored_policy(trained.path, checkpoint=step).in_words()
+    with pytest.raises(CheckpointError):
+        stored_policy(trained.path, checkpoint=step + 1)
+    with pytest.raises(RunFolderError, match="There is no folder"):
+        evorl.load_policy("nowhere", trained.path.parent)
+
+
+def test_memory_is_kept_for_each_row_and_forgotten(tmp_path: Path) -> None:
+    policy = LoadedPolicy(stored("ppo_gru_history", tmp_path).policy)
+    obs = np.random.default_rng(0).standard_normal((4, 2, 3))
+    start = policy(obs[0])
+    later = policy(obs[0])
+    assert not np.allclose(start, later)
+    policy.reset([True, False])
+    mixed = policy(obs[0])
+    np.testing.assert_allclose(mixed[0], start[0], atol=1e-6)
+    assert not np.allclose(mixed[1], start[1])
+    with pytest.raises(ValueError, match=r"remembers other rows than these 1: call reset\(\) before"):
+        policy(obs[0, 0])
+    policy.reset()
+    np.testing.assert_allclose(policy(obs[0, 0]), start[0], atol=1e-6)
+    assert np.abs(start).max() <= 2.0
+
+
+def test_of_a_population_the_best_member_acts() -> None:
+    inner = small("dqn", "CartPole-v1")
+    states = [
+        moved_apart(fresh_state(inner.agent, inner.env), "online").replace(extra_state=np.float32(i)) for i in range(3)
+    ]
+    members = jax.tree.map(lambda *x: np.stack(x), *states)
+    workflow: Any = SimpleNamespace(inner=inner, execution=SimpleNamespace(num_seeds=None))
+    keys = jax.random.split(jax.random.key(0), 3)
+    state = State(members=State(agent_state=members, key=keys), scores=np.asarray([1.0, np.nan, 5.0], np.float32))
+    agent, agent_state = acting_agent(workflow, state)
+    assert agent is inner.agent
+    assert agent_state.extra_state == 2.0

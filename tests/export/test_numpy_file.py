@@ -1,0 +1,59 @@
+"""The file of NumPy as its users call it: single observations and batches, memory, spaces of several entries."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.export.artefacts import policy_graph
+from evorl.export.loading import LoadedPolicy
+from evorl.export.numpy_file import numpy_text
+from tests.support.portable import VERSIONS, stored
+
+
+def module_of(name: str, folder: Path, sample: bool = False) -> tuple[dict[str, Any], str]:
+    policy = stored(name, folder, sample).policy
+    text = numpy_text(policy, policy_graph(policy), {**VERSIONS, **policy.describe()}, "A policy.")
+    module: dict[str, Any] = {}
+    exec(text, module)
+    return module, text
+
+
+@pytest.mark.parametrize("name", ["ppo_gru_history", "masked", "goals", "dqn"])
+def test_it_acts_as_the_loaded_policy(name: str, tmp_path: Path) -> None:
+    module, text = module_of(name, tmp_path)
+    stated = stored(name, tmp_path).policy
+    assert re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE) == "base64 hashlib json math numpy".split()
+    theirs, ours = module["Policy"](), LoadedPolicy(stated)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        obs = {port.name: rng.random((4, *port.shape)).astype(port.dtype) for port in stated.observations}
+        given: Any = {key.removeprefix("obs_"): x for key, x in obs.items()} if len(obs) > 1 else obs["obs"]
+        np.testing.assert_allclose(theirs(given), ours(given), atol=1e-5)
+    theirs.reset()
+    single = {key: x[0] for key, x in given.items()} if isinstance(given, dict) else given[0]
+    ours.reset()
+    action = theirs(single)
+    np.testing.assert_allclose(action, ours(single), atol=1e-5)
+    assert np.shape(action) == np.shape(stated.action_space.zeros())
+
+
+def test_its_draws_follow_a_seed(tmp_path: Path) -> None:
+    module, _ = module_of("ppo_discrete", tmp_path, sample=True)
+    obs = np.zeros((500, 4))
+    first, again, other = (module["Policy"](seed)(obs) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert 100 < np.sum(first != other) < 400
+    assert 0.3 < first.mean() < 0.7
+
+
+def test_damaged_numbers_are_refused(tmp_path: Path) -> None:
+    _, text = module_of("dqn", tmp_path)
+    start = text.index('"""\n', text.index("W = _arrays(")) + 4
+    damaged = text[:start] + ("B" if text[start] == "A" else "A") + text[start + 1 :]
+    with pytest.raises(ValueError, match="the numbers in this file are damaged: export the policy again"):
+        exec(damaged, {})

@@ -1,0 +1,45 @@
+"""Which environments a page can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.envs import create_env
+from evorl.export.page_environment import NUM_STARTS, observations_by_chance, page_environment
+from tests.support.portable import stored
+
+
+def test_what_the_page_is_given(tmp_path: Path) -> None:
+    policy = stored("dqn", tmp_path)
+    world = page_environment(policy.policy, policy.env)
+    assert world is not None
+    assert world.inputs[-1] == "action"
+    assert world.outputs[:3] == ("obs", "reward", "termination")
+    states = [name for name in world.inputs if name.startswith("state_")]
+    assert list(world.outputs[3:]) == [f"next_{name}" for name in states]
+    assert world.limit == 10
+    assert len(world.starts) == NUM_STARTS
+    assert all(set(start) == {"obs", *states} for start in world.starts)
+    assert len({float(start["obs"][0]) for start in world.starts}) == NUM_STARTS
+    assert np.abs(world.starts[0]["obs"]).max() <= 0.05
+
+
+@pytest.mark.parametrize("name", ["masked", "dqn_convolutional"])
+def test_one_that_draws_or_computes_what_has_no_rule_is_left_out(name: str, tmp_path: Path) -> None:
+    policy = stored(name, tmp_path)
+    assert page_environment(policy.policy, policy.env) is None
+    seen = observations_by_chance(policy.env)
+    assert seen is not None
+    assert len(seen) == NUM_STARTS
+    assert [x.shape for x in seen[0]] == [port.shape for port in policy.policy.observations]
+    assert len({x.tobytes() for x, *_ in seen}) > 5
+
+
+def test_a_simulator_is_left_out(tmp_path: Path) -> None:
+    env = create_env("gymnasium/CartPole-v1")
+    assert page_environment(stored("dqn", tmp_path).policy, env) is None
+    assert observations_by_chance(env) is None
+    env.close()

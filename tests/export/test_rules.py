@@ -1,0 +1,43 @@
+"""Every rule: what JAX computes, the graph's operations compute too, said in NumPy; see test_onnx_file and
+test_javascript for the other languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from evorl.export.artefacts import policy_graph
+from evorl.export.graph import NoRule
+from tests.support.array_functions import FUNCTIONS, rows_of
+from tests.support.portable import numpy_step, portable_function
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_numpy_computes_the_same(name: str) -> None:
+    fn, shape = FUNCTIONS[name]
+    rows = rows_of(name, 7)
+    expected = np.asarray(jax.jit(jax.vmap(fn))(rows))
+    actual = numpy_step(portable_function(fn, shape))({"obs": rows})["action"]
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda x: jnp.sort(x), "the policy computes sort"),
+        (lambda x: x[jnp.argmax(x)][None], "slices where its inputs say|looks numbers up|computes"),
+        (lambda x: lax.while_loop(lambda y: y[0] < 9, lambda y: y + 1.0, x), "the policy computes while"),
+        (lambda x: lax.fori_loop(0, 100, lambda i, y: jnp.tanh(y), x), "a loop of 100 turns, and at most 64"),
+        (lambda x: lax.cumsum(x, reverse=True), "adds up backwards"),
+    ],
+)
+def test_what_has_no_rule_is_told(fn: Callable[[jax.Array], jax.Array], said: str) -> None:
+    with pytest.raises(NoRule, match=said):
+        policy_graph(portable_function(fn, (4,)))

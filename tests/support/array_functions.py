@@ -1,0 +1,73 @@
+"""Functions of one array that between them have every operation that is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+RNG = np.random.default_rng(0)
+KERNEL = RNG.standard_normal((3, 2, 2, 5)).astype(np.float32)
+MATRIX = RNG.standard_normal((6, 4)).astype(np.float32)
+STACK = RNG.standard_normal((6, 3, 2)).astype(np.float32)
+
+
+def scanned(x: jax.Array) -> jax.Array:
+    def turn(carry: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+        carry = jnp.tanh(carry * 0.5 + item)
+        return carry, carry * 2.0
+
+    last, outputs = lax.scan(turn, jnp.zeros(()), x, reverse=True)
+    return jnp.concatenate([last[None], outputs])
+
+
+def convolved(x: jax.Array) -> jax.Array:
+    return lax.conv_general_dilated(
+        x[None], KERNEL, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest"
+    )[0]
+
+
+def integers(x: jax.Array) -> jax.Array:
+    n = jnp.round(x * 5.0).astype(jnp.int32)
+    return jnp.stack([n // 3, n % 3, jnp.sign(n), n ^ 6, n & 3, n | 4, jnp.abs(n)]).astype(jnp.int32)
+
+
+FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[int, ...]]] = {
+    "elementwise": (lambda x: jnp.exp(-x) + jnp.log1p(x * x) + lax.rsqrt(x * x + 1.0) - jnp.sin(x) * jnp.cos(x), (6,)),
+    "roundings": (lambda x: jnp.floor(x) + jnp.ceil(x * 3.0) + jnp.round(x * 2.0) + lax.sign(x), (6,)),
+    "powers": (lambda x: x**3 + jnp.abs(x) ** 1.5 + jnp.exp2(x) + jnp.expm1(x) + jnp.sqrt(jnp.abs(x)), (6,)),
+    "error_function": (lambda x: jax.nn.gelu(x, approximate=False) + lax.erf(4.0 * x), (6,)),
+    "comparisons": (lambda x: jnp.where((x > 0) & ~(x >= 1.0) | (x != x), x, -x) + (x <= 0.3), (6,)),
+    "finite": (lambda x: jnp.where(jnp.isfinite(1.0 / jnp.floor(x)), x, 7.0), (6,)),
+    "clamped": (lambda x: jnp.clip(x, -0.5, 0.7) + lax.clamp(-1.0, x, 1.0) + jnp.minimum(x, 0.2), (6,)),
+    "integers": (integers, (6,)),
+    "cases": (lambda x: lax.select_n(jnp.clip(jnp.floor(x) + 1, 0, 2).astype(jnp.int32), x, 2 * x, 3 * x), (6,)),
+    "reductions": (
+        lambda x: jnp.stack([x.sum(), x.max(), x.min(), x.prod(), (x > -2).all() * 1.0, (x > 1).any() * 1.0]),
+        (2, 3),
+    ),
+    "reduced_axes": (lambda x: x.sum(axis=(0, 2)) + x.max(axis=(0, 2)), (2, 3, 4)),
+    "choices": (lambda x: jnp.stack([jnp.argmax(x, axis=0), jnp.argmin(x, axis=0)]).astype(jnp.int32), (3, 4)),
+    "moved": (lambda x: jnp.transpose(x, (2, 0, 1))[::-1, :, 1:].reshape(-1), (2, 3, 4)),
+    "sliced": (lambda x: jnp.concatenate([x[1:6:2], x[:2], lax.dynamic_slice(x, (3,), (2,))]), (6,)),
+    "padded": (lambda x: lax.pad(x, 1.5, ((-1, 2, 0), (1, -2, 0))), (3, 4)),
+    "parts": (lambda x: jnp.concatenate(jnp.split(x, [1, 4], axis=0)[::-1]), (6,)),
+    "looked_up": (lambda x: jnp.concatenate([x[np.array([2, 0])], x[:, np.array([1, 1])].T], axis=1), (3, 3)),
+    "counted": (lambda x: x + jnp.arange(6) + jax.nn.one_hot(2, 6), (6,)),
+    "matrix": (lambda x: x @ MATRIX + MATRIX.T @ x, (6,)),
+    "matrix_of_matrix": (lambda x: jnp.einsum("ij,kj->ki", x, MATRIX[:3]), (5, 4)),
+    "matrices": (lambda x: jnp.einsum("fi,fij->fj", x, STACK), (6, 3)),
+    "convolved": (convolved, (5, 6, 2)),
+    "pooled": (lambda x: nn.max_pool(x[None], (3, 3), (2, 2), "SAME")[0], (5, 6, 2)),
+    "loop": (scanned, (4,)),
+    "normalised": (lambda x: jax.nn.softmax(x) + jax.nn.log_softmax(x) + jax.nn.softplus(x) + jax.nn.mish(x), (6,)),
+}
+
+
+def rows_of(name: str, num_rows: int) -> np.ndarray:
+    """Random rows for a function."""
+    return np.random.default_rng(1).uniform(-1.9, 1.9, (num_rows, *FUNCTIONS[name][1])).astype(np.float32)
