@@ -80,7 +80,8 @@ def stored_policy(
     """
     from omegaconf import OmegaConf
 
-    from evorl.cli.stored_run import build_workflow, prepare_for, restore, stored_config
+    from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
+    from evorl.execution.restoring import restore
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 
