@@ -82,12 +82,13 @@ def draw_chart(path: Path | str, chart: Chart, title: str = "") -> None:
 
 
 def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
-    edges = [np.linspace(*ends, num + 1) for *ends, num in zip(heat.low, heat.high, heat.values.shape, strict=True)]
+    ends = zip(heat.low, heat.high, heat.values.shape, strict=True)
+    edges = [np.linspace(low, high, num + 1) for low, high, num in ends]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(heat.values.T), cmap="viridis")
     bar = axes.figure.colorbar(mesh, ax=axes)
     bar.set_label(heat.told, fontsize=8, color=GREY)
     bar.ax.tick_params(colors=GREY, labelsize=8)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.outline.set_visible(False)
     tidy(axes)
     axes.set_facecolor(EMPTY)
     axes.grid(visible=False)
