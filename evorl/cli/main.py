@@ -240,6 +240,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
                 recorder=recorder,
                 checkpointer=checkpointer,
                 progress=progress,
+                eval_at_start=config.get("eval_at_start", False),
                 should_stop=lambda: should_stop() or bool(place and place.should_stop()),
             )
         stopped = any_says(should_stop() or bool(place and place.should_stop()))

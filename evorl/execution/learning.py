@@ -54,11 +54,13 @@ def run_learning(
     checkpointer: Checkpointer | None,
     progress: Mapping[str, Any] | None,
     should_stop: Callable[[], bool] | None,
+    eval_at_start: bool = False,
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
     done = 0 if state is None else int(state.iterations)
     counted = 0 if state is None or workflow.timesteps_per_iteration else processes.on_host(state.timesteps).total()
     run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
+    run.evaluates_at_start = eval_at_start
     return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
 
 
@@ -99,6 +101,7 @@ class LearningRun:
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
         self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
+        self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
@@ -202,11 +205,10 @@ class LearningRun:
 
         Such a policy is not kept as the best one, however well it plays.
         """
-        agent, keeping = getattr(self.workflow, "agent", None), getattr(self.workflow, "keeping", None)
-        notice = load("evorl.agents.flat_images:flat_images_in_words")(agent, self.workflow.env.obs_space)
-        if notice:
+        agent = getattr(self.workflow, "agent", None)
+        if notice := load("evorl.agents.flat_images:flat_images_in_words")(agent, self.workflow.env.obs_space):
             self.recorder.message(notice)
-        if self.eval_every and keeping is not None and keeping.at_start:
+        if self.eval_every and self.evaluates_at_start:
             row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
             self.latest |= row
             self.recorder.write(row)
