@@ -9,7 +9,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 # Bytecode is written when a module is first imported: compiling all of it ahead would double the time to install.
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
-TRAIN   ?= agent=ppo env=cartpole
+TRAIN   ?= agent=ppo env=cartpole seed=2
 
 .PHONY: help train test check docs bench house clean
 .DELETE_ON_ERROR:

@@ -69,7 +69,7 @@ def overrides_of(task: LearningTask, num_seeds: int, total_timesteps: int | None
         *task.overrides,
         f"num_seeds={num_seeds}",
         f"eval_episodes={EVAL_EPISODES}",
-        "evaluation.at_start=false",
+        "eval_at_start=false",
     ]
     if total_timesteps is None:
         return overrides

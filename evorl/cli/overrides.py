@@ -32,7 +32,8 @@ def check_run_settings(config: DictConfig) -> None:
     check_names(recorders, _RECORDERS, "key of recorders")
     for name in ("progress", "tensorboard"):
         checked_value(recorders.get(name), bool, f"recorders.{name}")
-    checked_value(config.get("deterministic", False), bool, "deterministic")
+    for name in ("deterministic", "eval_at_start"):
+        checked_value(config.get(name, False), bool, name)
     if not isinstance(config.compilation_cache, bool | str):
         raise ValueError(f"compilation_cache must be true, false or a folder, got {config.compilation_cache!r}.")
     wandb_settings(config)

@@ -55,19 +55,18 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
-    records = (folder.metrics_csv, folder.metrics_jsonl)
+    records = folder.metrics_csv, folder.metrics_jsonl
     checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
-    state, progress = None, None
+    state = progress = None
     if resumed:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
         resumed.update_config(config)  # the next resume goes on with it
     _note_start(folder, overrides)
-    settings = config.recorders
     recorder = make_recorder(
         folder,
         title=title,
-        progress=settings.progress,
-        tensorboard=settings.tensorboard,
+        progress=config.recorders.progress,
+        tensorboard=config.recorders.tensorboard,
         wandb=wandb_settings(config),
         others=episode_recorders(folder, workflow, config),
     )
@@ -86,6 +85,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
                 recorder=recorder,
                 checkpointer=checkpointer,
                 progress=progress,
+                eval_at_start=config.get("eval_at_start", False),
                 should_stop=lambda: should_stop() or bool(place and place.should_stop()),
             )
         stopped = any_says(should_stop() or bool(place and place.should_stop()))
@@ -93,7 +93,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
         if stopped and not place:
             end += f"\nTo go on: {way_on}"
         recorder.message(end)
-    if not settings.progress and is_first():
+    if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped)
 

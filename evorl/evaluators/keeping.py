@@ -1,6 +1,4 @@
-"""What is kept of an evaluation's episodes besides their returns, and whether there is one before the training: the
-part ``evaluation`` of a run's config.
-"""
+"""What is kept of an evaluation's episodes besides their returns: the part ``evaluation`` of a run's config."""
 
 from __future__ import annotations
 
@@ -22,7 +20,6 @@ class Keeping:
     """What is kept. ``configs/config.yaml`` lists the same with the defaults of a run.
 
     Attributes:
-        at_start: whether there is an evaluation before the first step, too, where there are any.
         goals: whether the goals of all episodes are kept, where the environment observes them.
         goal_cells: into how many parts each number of a goal is divided, to tell which goals are reached.
         save_episodes: of so many episodes, the first ones, every step is saved; ``None`` for none.
@@ -34,7 +31,6 @@ class Keeping:
         ValueError: a value is of another type or out of range.
     """
 
-    at_start: bool = False
     goals: bool = False
     goal_cells: int = 3
     save_episodes: int | None = None
@@ -44,7 +40,7 @@ class Keeping:
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Keeping)
-        for name in ("at_start", "goals", "goal_cells", "save_episodes", "plot_episodes"):
+        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
             object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
 
     @property
@@ -89,7 +85,7 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
     keeping = dataclasses.replace(keeping, plot_of=drawn[0], plot_dimensions=drawn[1])
     if keeping.save_episodes:
         env.show_physics()
-    return keeping if keeping.at_start or keeping.goals or keeping.num_steps else None
+    return keeping if keeping.goals or keeping.num_steps else None
 
 
 def _drawn(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:

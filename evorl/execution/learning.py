@@ -53,11 +53,13 @@ def run_learning(
     checkpointer: Checkpointer | None,
     progress: Mapping[str, Any] | None,
     should_stop: Callable[[], bool] | None,
+    eval_at_start: bool = False,
 ) -> State:
     """Train from ``state`` to the end of the plan. See ``Workflow.learn``."""
     done = 0 if state is None else int(state.iterations)
     counted = 0 if state is None or workflow.timesteps_per_iteration else processes.on_host(state.timesteps).total()
     run = LearningRun(workflow, recorder or Recorder(), checkpointer, progress or {}, done, counted)
+    run.evaluates_at_start = eval_at_start
     try:
         return run.train(state, key, lambda: processes.any_says(should_stop is not None and should_stop()))
     except Exception as error:
@@ -102,6 +104,7 @@ class LearningRun:
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
         self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
+        self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
         self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
@@ -202,8 +205,7 @@ class LearningRun:
 
     def _before_the_first_step(self, state: State) -> None:
         """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
-        keeping = getattr(self.workflow, "keeping", None)
-        if self.eval_every and keeping is not None and keeping.at_start:
+        if self.eval_every and self.evaluates_at_start:
             row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
             self.latest |= row
             self.recorder.write(row)
@@ -327,9 +329,7 @@ class LearningRun:
                     raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
 
     def _refuse_divergence(self, rows: PyTreeDict) -> None:
-        if self.workflow.rows_stand_alone:
-            return
-        for name, values in rows.items():
+        for name, values in () if self.workflow.rows_stand_alone else rows.items():
             if name == "episodes" or name in self.workflow.optional_metrics or np.isfinite(values).all():
                 continue
             bad = int(np.argmax(~np.isfinite(values).reshape(len(values), -1).all(axis=1)))

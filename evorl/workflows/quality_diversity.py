@@ -169,7 +169,8 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
         descriptors: ``[C, D]``.
         pair: which two descriptors.
     """
-    low, high = ((float(ends[pair[0]]), float(ends[pair[1]])) for ends in (archive.low, archive.high))
+    first, second = pair
+    low, high = ((float(ends[first]), float(ends[second])) for ends in (archive.low, archive.high))
     bins = archive.bins if isinstance(archive, GridArchive) else (MAP_BINS,) * archive.num_dimensions
     shape = tuple(bins[i] for i in pair)
     filled = np.isfinite(fitness)

@@ -188,8 +188,7 @@ class Workflow(PyTreeNode):
 
     def progress(self, state: State) -> jax.Array:
         """The share of the training that is over, in [0, 1]: for schedules."""
-        share = state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps
-        return jnp.minimum(share, 1.0)
+        return jnp.minimum(state.iterations.as_float() * self.timesteps_per_iteration / self.total_timesteps, 1.0)
 
     def evaluation(self, state: State) -> PyTreeDict:
         """The evaluation of one seed; pure. Its keys are its own stream, so that it changes nothing else."""
@@ -274,6 +273,7 @@ class Workflow(PyTreeNode):
         checkpointer: Checkpointer | None = None,
         progress: Mapping[str, Any] | None = None,
         should_stop: Callable[[], bool] | None = None,
+        eval_at_start: bool = False,
     ) -> State:
         """Train until ``total_timesteps``, recording and saving on the way.
 
@@ -285,13 +285,14 @@ class Workflow(PyTreeNode):
             checkpointer: where states are saved.
             progress: what the checkpoint that ``state`` was loaded from says of the run, to resume it.
             should_stop: asked between chunks; true ends the training early, after saving.
+            eval_at_start: whether there is an evaluation before the first step, too, where there are any.
 
         Raises:
             TrainingDiverged: a loss became NaN or infinite; the last good checkpoint is kept.
             HostEnvError: a simulator on the host failed.
         """
         with self._errors_in_words():
-            return run_learning(self, state, key, recorder, checkpointer, progress, should_stop)
+            return run_learning(self, state, key, recorder, checkpointer, progress, should_stop, eval_at_start)
 
     def with_new_episodes(self, state: State) -> State:
         """The state with new episodes, where its environments are simulators that are not where it left them.
@@ -312,8 +313,8 @@ class Workflow(PyTreeNode):
 
         nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
         live = [renewed(node) for node in nodes]
-        changed = any(after is not before for after, before in zip(live, nodes, strict=True))
-        return jax.tree.unflatten(structure, live) if changed else state
+        same = all(after is before for after, before in zip(live, nodes, strict=True))
+        return state if same else jax.tree.unflatten(structure, live)
 
     @property
     def _has_simulators(self) -> bool:
@@ -342,9 +343,8 @@ def ended_episodes(trajectory: SampleBatch) -> EpisodeStatistics:
 
 
 def split_setup_keys(key: Key) -> tuple[Key, Key, State]:
-    """Keys of the agent's and the environments' set-up, and the entries of every state: two streams and a counter.
-
-    Training and evaluation each draw from a stream of their own.
+    """Keys of the agent's and the environments' set-up, and the entries of every state: a counter and two streams, for
+    training and for evaluation.
     """
     agent_key, env_key, training_key, eval_key = jax.random.split(key, 4)
     return agent_key, env_key, State(key=training_key, eval_key=eval_key, iterations=WideCounter.create())

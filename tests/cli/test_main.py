@@ -115,6 +115,18 @@ def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, mo
     assert "num_epochs=3" in run(cli.train, f"resume={folder}", "num_epochs=3")[1]
 
 
+def test_a_stop_ends_a_sweep_of_hydras_too(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def stop_at_once(way_on: str):
+        yield lambda: True
+
+    monkeypatch.setattr(cli, "stop_on_signals", stop_at_once)
+    with pytest.raises(SystemExit) as ended:
+        run(cli.train, "-m", "hydra/launcher=basic", *SMALL, f"runs_folder={tmp_path}", "seed=0,1")
+    assert ended.value.code == 0
+    assert len(list((tmp_path / "ppo-cartpole").iterdir())) == 1
+
+
 def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_path: Path) -> None:
     """The default agent has no tau; a wrong key is found before the first job."""
     arguments = ["-m", "agent=sac,td3", "env=pendulum", f"runs_folder={tmp_path}"]

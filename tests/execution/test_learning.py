@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.evaluators.keeping import Keeping
 from evorl.execution import learning, programs
 from evorl.execution.learning import TrainingDiverged
 from evorl.workflows.workflow import Workflow
@@ -106,9 +105,8 @@ def test_a_chunk_holds_several_rows_and_ends_at_a_checkpoint(
 
 def test_an_evaluation_before_the_first_step_changes_nothing_and_is_not_the_best(workflow: Workflow) -> None:
     evaluated = workflow.replace(eval_interval=2.0 * 64)
-    at_start = evaluated.replace(keeping=Keeping(at_start=True))
     notes, usual, shelf = Notes(), Notes(), Shelf()
-    last = at_start.learn(key=0, recorder=notes, checkpointer=shelf)
+    last = evaluated.learn(key=0, recorder=notes, checkpointer=shelf, eval_at_start=True)
     assert_identical(last, evaluated.learn(key=0, recorder=usual))
     first, *others = notes.rows
     assert (first["iterations"], first["timesteps"]) == (0, 0)
@@ -117,7 +115,7 @@ def test_an_evaluation_before_the_first_step_changes_nothing_and_is_not_the_best
     assert [row["timesteps"] for row in others] == [row["timesteps"] for row in usual.rows] == [128, 256, 384]
     assert shelf.saved[0] == (2, 2)
     notes = Notes()
-    at_start.replace(eval_interval=0.0).learn(key=0, recorder=notes)
+    workflow.learn(key=0, recorder=notes, eval_at_start=True)  # without evaluations
     assert notes.rows[0]["timesteps"] == 128
 
 
