@@ -40,12 +40,12 @@ class WandbRecorder(Recorder):
             raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
         self.folder = Path(folder)
         self._settings = {"project": project, "name": name or self.folder.name, "config": dict(config or {})}
-        self._mode = mode
+        self._mode: Any = mode  # one of those names, as wandb would have them annotated
         self._run: Any = None
 
     def start(self, plan: RunPlan) -> None:
         try:
-            import wandb  # pyright: ignore[reportMissingImports]
+            import wandb
         except ImportError as error:
             raise ImportError(
                 "Recording to Weights & Biases needs the package wandb: pip install wandb, or turn it off. "
