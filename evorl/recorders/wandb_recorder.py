@@ -40,7 +40,7 @@ class WandbRecorder(Recorder):
             raise ValueError(f"wandb mode must be offline, online or disabled, got {mode!r}.")
         self.folder = Path(folder)
         self._settings = {"project": project, "name": name or self.folder.name, "config": dict(config or {})}
-        self._mode: Any = mode
+        self._mode: Any = mode  # one of those names, as wandb would have them annotated
         self._run: Any = None
 
     def start(self, plan: RunPlan) -> None:

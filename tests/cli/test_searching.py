@@ -13,7 +13,7 @@ pytest.importorskip("optuna", reason="needs the extra optuna")
 from evorl.cli import main as cli
 from evorl.cli import searching
 from evorl.runs.folder import RunFolder
-from tests.cli.test_main import SMALL
+from tests.support.command_line import SMALL
 
 OVER = "over: {agent.clip_epsilon: {low: 0.05,high: 0.4},num_minibatches: [1,2]}"
 

@@ -12,7 +12,7 @@ import pytest
 from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
 from evorl.sweeps.part import Part
-from tests.cli.test_main import SMALL
+from tests.support.command_line import SMALL
 from tests.support.compiled_names import compiled_names
 
 SETTINGS = "sweep={agent.clip_epsilon: [0.1,0.4],num_minibatches: [1,2]}"

@@ -1,0 +1,88 @@
+"""A training by the command line: its title and settings, how it ends, what a stop does to a sweep."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import main as cli
+from evorl.cli import training
+from evorl.runs.folder import RunFolder
+from evorl.runs.sweep_folder import SweepFolder
+from tests.support.command_line import SMALL
+
+
+def test_the_end_is_told_without_progress_too(run, tmp_path: Path) -> None:
+    out, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
+    folder = RunFolder.latest(tmp_path)
+    assert out.startswith(f"Results are in {folder.path} (")
+    assert err == ""
+    assert folder.path.parent.name == "ppo-cartpole"
+
+
+def test_a_run_goes_by_a_title_and_says_whose_settings_it_has(trained: RunFolder) -> None:
+    told = [line[21:] for line in trained.log.read_text().splitlines()]
+    assert told[0] == "General defaults: there are no settings tuned for ppo in cartpole."
+    assert told[1] == "PPO on CartPole-v1, seed 0: 128 environment steps."
+    assert trained.load_config().title == "PPO on CartPole-v1, seed 0"
+
+
+def test_tuned_settings_are_told_by_either_name_of_the_environment(run, tmp_path: Path) -> None:
+    arguments = [argument for argument in SMALL if not argument.startswith("env=")]
+    _, err = run(cli.train, "agent=pqn", "env=gymnax/CartPole-v1", *arguments, f"runs_folder={tmp_path}")
+    assert err == ""
+    assert "Tuned settings: pqn/cartpole.\n" in RunFolder.latest(tmp_path).log.read_text()
+
+
+def test_a_stop_ends_a_sweep_and_the_same_folder_goes_on(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two jobs the second is stopped; a resume leaves the first alone and ends the second as if nothing had been."""
+    seen = []
+
+    @contextmanager
+    def stop_second_job(way_on: str):
+        seen.append(way_on)
+        yield lambda: len(seen) == 2
+
+    monkeypatch.setattr(training, "stop_on_signals", stop_second_job)
+    quiet = [argument for argument in SMALL if "progress" not in argument]
+    out, err = run(cli.train, "-m", *quiet, f"runs_folder={tmp_path}", "recorders.progress=false", "seed=0,1")
+    assert err == ""
+    (folder,) = tmp_path.iterdir()
+    sweep = SweepFolder.open(folder)
+    assert [job.state for job in sweep.jobs] == ["finished", "stopped"]
+    assert (folder / "1-seed_1" / "config.yaml").is_file()
+    assert f"resume={folder}\n" in out
+    assert seen[0].endswith(f"resume={folder}")
+    before = (folder / "0-seed_0" / "metrics.csv").stat()
+    out, err = run(cli.train, f"resume={folder}")
+    assert (err, "[2 of 2] seed=1\n" in out, "[1 of 2]" in out) == ("", True, False)
+    assert (folder / "0-seed_0" / "metrics.csv").stat() == before
+    sweep = SweepFolder.open(folder)
+    assert [(job.state, job.timesteps) for job in sweep.jobs] == [("finished", 128)] * 2
+    assert "num_epochs=3" in run(cli.train, f"resume={folder}", "num_epochs=3")[1]
+
+
+def test_a_stop_ends_a_sweep_of_hydras_too(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def stop_at_once(way_on: str):
+        yield lambda: True
+
+    monkeypatch.setattr(training, "stop_on_signals", stop_at_once)
+    with pytest.raises(SystemExit) as ended:
+        run(cli.train, "-m", "hydra/launcher=basic", *SMALL, f"runs_folder={tmp_path}", "seed=0,1")
+    assert ended.value.code == 0
+    assert len(list((tmp_path / "ppo-cartpole").iterdir())) == 1
+
+
+def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_path: Path) -> None:
+    """The default agent has no tau; a wrong key is found before the first job."""
+    arguments = ["-m", "agent=sac,td3", "env=pendulum", f"runs_folder={tmp_path}"]
+    _, err = run(cli.train, *arguments, "tau=0.1", "taau=1")
+    assert err == "Error: There is no config key 'taau'. Did you mean 'tau'?\n"
+    assert list(tmp_path.iterdir()) == []
+    _, err = run(cli.train, *arguments, "tau=0.1", "num_envs=nope")
+    assert "num_envs must be a positive whole number, got 'nope'." in err
+    (folder,) = tmp_path.iterdir()
+    assert [job.state for job in SweepFolder.open(folder).jobs] == ["failed", "waiting"]
