@@ -159,9 +159,8 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     state = of_first_seed(workflow, state)
     players = players_of(workflow, state, request.episodes, request.cells)
     key = state.eval_key if request.seed is None else jax.random.key(request.seed)
-    counter = state.iterations
-    if hasattr(workflow, "iterations_per_generation"):  # of a population, which evaluates by its members' counter
-        counter = counter.times(workflow.iterations_per_generation)
+    # A population evaluates by its members' counter.
+    counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
     env_config = seeded(as_paid_by_the_environment(plain(config)["env"]), config.seed + 1)
     of_seed = "" if request.seed is None else f"_seed_{request.seed}"
     of_elites = "_elites" if len(players) > 1 else ""

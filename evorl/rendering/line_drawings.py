@@ -107,13 +107,14 @@ def grid_picture(grid: np.ndarray, size: int) -> np.ndarray:
     elif channels.shape[2] == 1:
         values = np.float64(channels)
         low, high = min(values.min(), 0.0), max(values.max(), 1e-6)
-        pixels = np.broadcast_to(np.uint8(255 * (values - low) / (high - low)), (*values.shape[:2], 3))
+        shades = np.asarray(255 * (values - low) / (high - low)).astype(np.uint8)
+        pixels = np.broadcast_to(shades, (*values.shape[:2], 3))
     else:
         pixels = np.full((*channels.shape[:2], 3), 24, np.uint8)
         for number in range(channels.shape[2]):
             colour = colorsys.hsv_to_rgb(number / channels.shape[2], 0.65, 0.95)
-            pixels[channels[..., number] != 0] = np.uint8(255 * np.array(colour))
-    width = max(1, round(size * pixels.shape[1] / pixels.shape[0]))
+            pixels[channels[..., number] != 0] = (255 * np.array(colour)).astype(np.uint8)
+    width = max(1, round(size * channels.shape[1] / channels.shape[0]))
     return np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).resize((width, size), Image.Resampling.NEAREST))
 
 

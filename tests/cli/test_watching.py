@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,3 +104,22 @@ def test_no_such_run(tmp_path: Path) -> None:
 
 def test_every_format_is_told() -> None:
     assert all(name in OPTIONS["format"].meaning for name in FORMATS)
+
+
+def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["evorl", *SMALL, f"runs_folder={tmp_path}", "render_interval=32"])
+    started = []
+
+    def start(command: list[str], **options: object) -> object:
+        started.append(command[3:])
+        return subprocess.CompletedProcess(command, 0)  # whatever is due again sees that it has ended
+
+    monkeypatch.setattr(subprocess.CompletedProcess, "poll", lambda self: self.returncode, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    cli.train()
+    folder = RunFolder.latest(tmp_path)
+    assert started[-1] == ["render", f"run={folder.path}", f"to={folder.videos / '000000000064.webp'}", "trust=true"]
+    monkeypatch.undo()
+    picture = render_from_arguments([*started[-1][1:], "size=16", "frames=2"])
+    assert picture == folder.videos / "000000000064.webp"
+    assert picture.stat().st_size
