@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 FORMATS = ("webp", "gif", "png", "mp4", "html")
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
 OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
     "runs_folder": Option("runs", "where run folders are"),
@@ -135,10 +137,25 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         os.environ.setdefault(name, value)
     env = config.env
     library = env.get("library") if hasattr(env, "get") else None
-    if kind != "html" and library != "gymnax":
+    if kind == "html" and library in _OF_BODIES:
+        os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
+    elif library != "gymnax":
         from evorl.envs.mujoco_frames import draw_without_screen
 
-        draw_without_screen()
+        with _pages_told(kind):
+            draw_without_screen()
+
+
+@contextlib.contextmanager
+def _pages_told(kind: str) -> Iterator[None]:
+    """Within: where nothing can draw, the format that needs nothing to draw is told."""
+    from evorl.envs.host.host_vector_env import HostEnvError
+
+    try:
+        yield
+    except HostEnvError as error:
+        page = "" if kind == "html" else " Of bodies format=html makes a page, which needs no such library."
+        raise HostEnvError(f"{error}{page}") from error
 
 
 def _entries_of(workflow: Workflow) -> tuple[str, ...]:
@@ -151,7 +168,6 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     import jax
 
     from evorl.config.nodes import plain
-    from evorl.envs.host.host_vector_env import HostEnvError
     from evorl.rendering.players import of_first_seed, players_of
     from evorl.rendering.watched import shown_episodes
     from evorl.workflows.assembly import as_paid_by_the_environment, seeded
@@ -166,22 +182,19 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     of_elites = "_elites" if len(players) > 1 else ""
     target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_seed}.{request.format}"
     title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps"
-    try:
-        with shown_episodes(
-            workflow.eval_env,
-            env_config,
-            workflow.agent.evaluate_actions,
-            players,
-            jax.random.fold_in(key, counter.low),
-            request.size,
-            request.frames,
-            as_bodies=request.format != "html",
-        ) as shown:
-            _write(request, target, title, shown, workflow)
-            told = [f"  {each.caption(each.length)}\n" for each in shown]
-    except HostEnvError as error:
-        page = "" if request.format == "html" else " format=html needs no such library where there are bodies."
-        raise HostEnvError(f"{error}{page}") from error
+    episodes = shown_episodes(
+        workflow.eval_env,
+        env_config,
+        workflow.agent.evaluate_actions,
+        players,
+        jax.random.fold_in(key, counter.low),
+        request.size,
+        request.frames,
+        as_bodies=request.format != "html",
+    )
+    with _pages_told(request.format), episodes as shown:
+        _write(request, target, title, shown, workflow)
+        told = [f"  {each.caption(each.length)}\n" for each in shown]
     print(f"{title}:\n{''.join(told)}{target}")
     return target
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import os
 import re
 import subprocess
 import sys
@@ -123,3 +125,33 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
     picture = render_from_arguments([*started[-1][1:], "size=16", "frames=2"])
     assert picture == folder.videos / "000000000064.webp"
     assert picture.stat().st_size
+
+
+def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
+    """In processes of their own, which have not imported MuJoCo yet."""
+    root = tmp_path / "runs"
+    settings = [*SMALL, "env=host/inverted_pendulum", f"runs_folder={root}"]
+    call = "from evorl.cli.commands import main; main()"
+    environment = {**os.environ, "MUJOCO_GL": "osmesa", "PYOPENGL_PLATFORM": "osmesa"}
+    environment.pop("DISPLAY", None)
+
+    def command(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", call, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**environment, **changes},
+        )
+
+    done = command("train", *settings, MUJOCO_GL="disable")
+    assert done.returncode == 0, done.stderr
+    run = [f"run={RunFolder.latest(root).path}", "episodes=1", "frames=3", "size=32"]
+    page = command("render", *run, "format=html")
+    assert page.returncode == 0, page.stderr
+    assert Path(page.stdout.splitlines()[-1]).suffix == ".html"
+    if ctypes.util.find_library("OSMesa") is None:
+        picture = command("render", *run)
+        assert picture.returncode == 1
+        assert "apt-get install libegl1 libegl-mesa0" in picture.stderr
+        assert picture.stderr.endswith("Of bodies format=html makes a page, which needs no such library.\n")
