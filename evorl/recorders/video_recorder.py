@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorl.recorders.episode_recorder import forget_later_files
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder, Row, RunPlan
@@ -22,11 +23,12 @@ _WITH_LESS_PRIORITY = (
 class VideoRecorder(Recorder):
     """Starts ``evorl render`` on the run whenever so many steps are done, one at a time; it waits for none.
 
-    A process draws the best checkpoint that there is when it starts. It computes on the CPU: the training has the
-    accelerator. The run's own code is trusted, since this process executes it too.
+    A process draws the best checkpoint that it finds, and names the picture by the steps of that one; where the best
+    is still the one that was drawn last, none is started. It computes on the CPU: the training has the accelerator. The
+    run's own code is trusted, since this process executes it too.
 
     Args:
-        folder: of the run, whose folder ``videos`` gets ``<steps>.webp``.
+        folder: of the run, whose folder ``videos`` gets the pictures.
         interval: environment steps between two pictures.
         command: instead of Python's interpreter with the command line.
 
@@ -42,7 +44,8 @@ class VideoRecorder(Recorder):
             raise ValueError(f"the interval between pictures must be positive, got {interval}.")
         self._folder, self._interval = folder, interval
         self._command = tuple(command or (sys.executable, "-c", _WITH_LESS_PRIORITY))
-        self._drawn = 0  # intervals that are over, of which the last has its picture
+        self._intervals = 0  # that are over
+        self._checkpoints, self._shown = RunCheckpointer(folder.checkpoints), None
         self.process: subprocess.Popen | None = None
 
     @property
@@ -51,28 +54,29 @@ class VideoRecorder(Recorder):
         return self._folder.videos / "render.log"
 
     def start(self, plan: RunPlan) -> None:
-        self._drawn = int(plan.first_timesteps // self._interval)
+        self._intervals = int(plan.first_timesteps // self._interval)
         forget_later_files(self._folder.videos, plan.first_timesteps)
 
     def write(self, row: Row) -> None:
-        timesteps = int(row["timesteps"])
+        intervals = int(row["timesteps"] // self._interval)
         is_drawing = self.process is not None and self.process.poll() is None
-        if timesteps // self._interval <= self._drawn or is_drawing or self._folder.saved_at is None:
+        if intervals <= self._intervals or is_drawing:
             return
-        self._drawn = int(timesteps // self._interval)
-        self._begin(timesteps)
+        best = self._checkpoints.best_step or max(self._checkpoints.steps, default=None)
+        if best is None or best == self._shown:
+            return
+        self._intervals, self._shown = intervals, best
+        self._begin()
 
-    def _begin(self, timesteps: int) -> None:
-        folder = self._folder
-        options = {"run": folder.path, "to": folder.videos / f"{timesteps:012d}.webp", "trust": "true"}
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-        with writing_to(folder.videos):
-            make_folder(folder.videos)
+    def _begin(self) -> None:
+        videos = self._folder.videos
+        with writing_to(videos):
+            make_folder(videos)
             with open_to_write(self.log, "ab") as log:
                 self.process = subprocess.Popen(
-                    [*self._command, "render", *(f"{name}={value}" for name, value in options.items())],
+                    [*self._command, "render", f"run={self._folder.path}", "trust=true"],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=environment,
+                    env={**os.environ, "JAX_PLATFORMS": "cpu"},
                 )

@@ -19,7 +19,7 @@ import numpy as np
 from evorl.envs.mujoco_shapes import poses_of, shapes_of
 from evorl.envs.vector import VectorEnv
 from evorl.rendering.animation import frame_numbers, physics_in
-from evorl.rendering.tiles import Shown
+from evorl.rendering.tiles import Shown, figures
 from evorl.runs.files import make_folder, open_to_write, writing_to
 
 _LARGEST = 32767  # of the numbers that places and turns are written as
@@ -28,7 +28,8 @@ _STYLE = """
 body{margin:0;font:14px system-ui,sans-serif;background:#fafaf7;color:#22262e}
 header{padding:.6em 1em}h1{font-size:1.1em;margin:0 0 .3em}p{margin:.2em 0;color:#5a6069}
 #tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(WIDTHpx,1fr));gap:6px;padding:0 1em 1em}
-figure{margin:0;background:#fff;border:1px solid #d9dce1}figcaption{padding:.3em .6em}
+figure{margin:0;background:#fff;border:1px solid #d9dce1}
+figcaption{padding:.3em .6em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 figcaption.end{color:#8c9096}canvas,img{display:block;width:100%;touch-action:none}canvas{cursor:grab}
 #bar{display:flex;gap:.6em;align-items:center;padding:.3em 1em}#bar input{flex:1}
 """
@@ -121,7 +122,7 @@ def _scene(each: Shown, env: VectorEnv, num_frames: int) -> dict[str, Any]:
     return {
         "title": each.title,
         "moments": moments.tolist(),
-        "returns": [float(f"{value:.5g}") for value in returns],
+        "returns": [figures(value) for value in returns],
         "centre": centre.round(5).tolist(),
         "reach": round(float(reach), 5),
         "poses": base64.b64encode((numbers * _LARGEST).round().astype("<i2").tobytes()).decode(),

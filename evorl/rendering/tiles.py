@@ -42,7 +42,7 @@ class Shown:
     def caption(self, moment: int) -> str:
         """What stands above the picture of a moment: the title, the time in steps, and the return until then."""
         end = " (end)" if moment == self.length else ""
-        return f"{self.title}  step {moment}{end}  return {_figures(self.rewards[:moment].sum())}"
+        return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
 
 
 def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
@@ -111,6 +111,6 @@ def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
     return font, size + 5
 
 
-def _figures(value: float) -> str:
+def figures(value: float) -> str:
     """A number as it is read: one digit behind the point, three of small ones."""
     return f"{value:.3f}" if 0 < abs(value) < 1 else f"{value:.1f}"

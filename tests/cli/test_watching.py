@@ -120,10 +120,10 @@ def test_a_training_is_drawn_while_it_goes_on(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(subprocess, "Popen", start)
     cli.train()
     folder = RunFolder.latest(tmp_path)
-    assert started[-1] == ["render", f"run={folder.path}", f"to={folder.videos / '000000000064.webp'}", "trust=true"]
+    assert started[-1] == ["render", f"run={folder.path}", "trust=true"]
     monkeypatch.undo()
     picture = render_from_arguments([*started[-1][1:], "size=16", "frames=2"])
-    assert picture == folder.videos / "000000000064.webp"
+    assert picture.parent == folder.videos
     assert picture.stat().st_size
 
 

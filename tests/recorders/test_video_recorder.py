@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evorl.recorders.video_recorder import VideoRecorder
+from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
-from evorl.runs.manifest import MANIFEST
 from tests.support.recorded_runs import STEPS, make_plan, make_row
 
 # In place of the command line: notes what it was told, and is busy until a file says otherwise.
@@ -28,9 +29,8 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path, {"seed": 1}, "run")
 
 
-def save(folder: RunFolder) -> None:
-    (folder.checkpoints / "1").mkdir(parents=True)
-    (folder.checkpoints / "1" / MANIFEST).touch()
+def save(folder: RunFolder, iterations: int, score: float | None) -> None:
+    RunCheckpointer(folder.checkpoints).save({"x": np.zeros(1)}, {"iterations": iterations}, score)
 
 
 def make(folder: RunFolder, interval: float) -> VideoRecorder:
@@ -52,7 +52,7 @@ def test_a_picture_for_each_interval_one_at_a_time(folder: RunFolder) -> None:
     for iteration in (1, 2, 3):
         recorder.write(make_row(iteration))
     assert recorder.process is None  # there is no checkpoint yet
-    save(folder)
+    save(folder, 1, 5.0)
     (folder.path / "busy").touch()
     recorder.write(make_row(4))
     first = recorder.process
@@ -61,20 +61,23 @@ def test_a_picture_for_each_interval_one_at_a_time(folder: RunFolder) -> None:
     assert recorder.process is first  # which is drawing still
     (folder.path / "busy").unlink()
     finish(recorder)
+    save(folder, 6, 4.0)
     recorder.write(make_row(7))
+    assert recorder.process is first  # the best is the one that it shows
+    save(folder, 7, 6.0)
+    recorder.write(make_row(8))
     assert recorder.process is not first
     finish(recorder)
     last = recorder.process
-    recorder.write(make_row(7))
-    assert recorder.process is last
+    save(folder, 9, 7.0)
+    recorder.write(make_row(9))
+    assert recorder.process is last  # until the next interval is over
     recorder.close()
-    assert told(recorder) == [
-        f"render run={folder.path} to={folder.videos / f'{steps:012d}.webp'} trust=true cpu" for steps in (400, 700)
-    ]
+    assert told(recorder) == [f"render run={folder.path} trust=true cpu"] * 2
 
 
 def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
-    save(folder)
+    save(folder, 5, None)
     folder.videos.mkdir()
     for steps in (400, 800):
         (folder.videos / f"{steps:012d}.webp").touch()
