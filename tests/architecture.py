@@ -42,7 +42,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "optuna": ("evorl/sweeps/optuna_study",),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
-    "PIL": ("evorl/rendering",),
+    **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
     **dict.fromkeys(("onnx", "onnxruntime"), ("evorl/export/onnx_file",)),
     "rich": ("evorl/recorders/", "evorl/cli"),
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
@@ -51,7 +51,9 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-_EXTRAS = "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna onnx onnxruntime"
+_EXTRAS = (
+    "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna onnx onnxruntime av"
+)
 OPTIONAL_LIBRARIES = {*_EXTRAS.split(), *ENV_LIBRARIES}
 
 DEVICE_HOMES = ("evorl/execution/",)

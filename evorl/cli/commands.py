@@ -41,6 +41,12 @@ COMMANDS: dict[str, Command] = {
     "save-replay": Command(
         "Write the replay buffer of a run as a file.", "run=<run>|latest", "evorl.cli.commands:save_replay"
     ),
+    "render": Command(
+        "Watch the best policy of a run: play episodes and draw them.",
+        "run=<run>|latest [episodes=3] [format=webp|gif|png|mp4|html]",
+        "evorl.cli.watching:render_from_arguments",
+        "evorl.cli.watching:OPTIONS",
+    ),
     "show-episode": Command(
         "Draw an episode that an evaluation saved.",
         "episode=<file> | run=<run>|latest",

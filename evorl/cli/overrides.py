@@ -26,6 +26,9 @@ def check_run_settings(config: DictConfig) -> None:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
     config.checkpoints_kept = positive(config.checkpoints_kept, "checkpoints_kept")
+    interval = config.get("render_interval", 0)
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 <= interval < float("inf"):
+        raise ValueError(f"render_interval must be a number of environment steps, or 0 for never; got {interval!r}.")
     recorders = config.recorders
     if not isinstance(recorders, Mapping):
         raise ValueError(f"recorders must be a mapping such as {{progress: true, wandb: false}}, got {recorders!r}.")

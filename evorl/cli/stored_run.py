@@ -56,6 +56,8 @@ def stored_config(
         raise RunFolderError(f"{folder.config} is not the config of a run: it has no {', '.join(missing)}.")
     if "evaluation" not in config:  # a run of before that could be set
         config.evaluation = OmegaConf.load(config_folder() / "config.yaml").evaluation
+    if "render_interval" not in config:  # likewise
+        config.render_interval = 0
     given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
     if not trust:
         refuse_foreign_code(config, folder.path, given)

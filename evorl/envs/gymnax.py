@@ -57,6 +57,14 @@ CLASSES = {
 ENV_NAMES = tuple(CLASSES)
 # Classes whose observations leave the bounds they declare (gymnax 1.0.1): here they have none.
 _WRONG_OBS_BOUNDS = ("GaussianBandit", "MemoryChain", "MetaMaze", "UmbrellaChain")
+# Fields of the state, by the name of the class, that are positions and velocities of bodies.
+_BODIES = {
+    "CartPole": ("x", "x_dot", "theta", "theta_dot"),
+    "Pendulum": ("theta", "theta_dot"),
+    "Acrobot": ("joint_angle1", "joint_angle2", "velocity_1", "velocity_2"),
+    "MountainCar": ("position", "velocity"),
+    "ContinuousMountainCar": ("position", "velocity"),
+}
 EXCLUDED = {"MNISTBandit-bsuite": "it downloads the MNIST data set when it is made"}
 
 
@@ -107,6 +115,11 @@ class GymnaxAdapter(Env):
     def max_episode_steps(self) -> int:
         """The ``max_steps_in_episode`` of the parameters."""
         return int(self.params.max_steps_in_episode)
+
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """See ``Env.physics``: of classic control, whose bodies MuJoCo does not know."""
+        names = _BODIES.get(type(self.gymnax_env).__name__, ())
+        return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 
     @compiled
     def reset(self, key: Key) -> EnvState:

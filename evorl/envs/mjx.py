@@ -139,6 +139,15 @@ class MjxAdapter(PhysicsEnv):
             data = self._mjx.rne_postconstraint(model, data)
         return self._outcome(model, before, self._kept(data), action)
 
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """``qpos`` and ``qvel``."""
+        return PyTreeDict(qpos=env_state.env_state.qpos, qvel=env_state.env_state.qvel)
+
+    @property
+    def mujoco_model(self) -> Any:
+        """What the ``mjx.Model`` was made of."""
+        return self.mj_model
+
     def _kept(self, data: Any) -> MjxState:
         homes = {name: data if name in type(data).__dataclass_fields__ else data._impl for name in self.task.derived}
         derived = PyTreeDict({name: getattr(home, name) for name, home in homes.items()})

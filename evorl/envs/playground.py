@@ -17,10 +17,12 @@ import jax
 
 from evorl.config.names import missing_in_words, no_such
 from evorl.envs.brax import BraxAdapter
+from evorl.envs.env import EnvState
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import on_cpu
+from evorl.types import PyTreeDict
 
 # Those whose models come with the package: the dm_control suite. The others load robots of MuJoCo Menagerie.
 ENV_NAMES = (
@@ -66,6 +68,16 @@ class PlaygroundAdapter(BraxAdapter):
 
     def __init__(self, playground_env: Any, spec: Any = None) -> None:
         super().__init__(playground_env, spec)
+
+    def physics(self, env_state: EnvState) -> PyTreeDict:
+        """``qpos`` and ``qvel``."""
+        data = env_state.env_state.data
+        return PyTreeDict(qpos=data.qpos, qvel=data.qvel)
+
+    @property
+    def mujoco_model(self) -> Any:
+        """The model that the library loaded."""
+        return self.brax_env.mj_model
 
     def __repr__(self) -> str:
         return f"PlaygroundAdapter({type(self.brax_env).__name__})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evorl.config.names import load
 from evorl.config.nodes import plain
 from evorl.recorders.episode_recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
@@ -13,6 +14,8 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder
 from evorl.workflows.assembly import as_paid_by_the_environment
 from evorl.workflows.workflow import Workflow
+
+_VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # loaded where it is asked for
 
 
 def episode_recorders(
@@ -23,11 +26,13 @@ def episode_recorders(
     Args:
         folder: the run folder.
         workflow: built from the config.
-        config: of the run: ``env`` and ``seed``.
+        config: of the run: ``env``, ``seed`` and ``render_interval``.
         of_training: whether the evaluations are the training's own, whose goals stand in a table.
         suffix: behind the steps in the names of files.
     """
     keeping, recorders = workflow.keeping, []
+    if of_training and config.get("render_interval"):
+        recorders.append(load(_VIDEO_RECORDER)(folder, config["render_interval"]))
     if keeping is None:
         return recorders
     if keeping.goals and of_training:

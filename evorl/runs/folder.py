@@ -98,6 +98,11 @@ class RunFolder:
         return self.path / "state.json"
 
     @property
+    def videos(self) -> Path:
+        """The folder of moving pictures, see ``evorl.rendering``."""
+        return self.path / "videos"
+
+    @property
     def log(self) -> Path:
         """What was said during the run, with times."""
         return self.path / "run.log"
@@ -184,7 +189,7 @@ class RunFolder:
         Raises:
             RunFolderError: there is one.
         """
-        folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots)
+        folders = (self.path, self.checkpoints, self.tensorboard, self.episodes, self.plots, self.videos)
         for path in (path for folder in folders for path in folder.glob("*")):
             refuse_link(path)
 

@@ -82,6 +82,8 @@ def test_wandb_is_a_flag_or_a_mapping() -> None:
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"checkpoints_kept": 0}, "checkpoints_kept must be a positive whole number"),
+        ({"render_interval": -1}, "render_interval must be a number of environment steps, or 0 for never; got -1"),
+        ({"render_interval": True}, "render_interval must be a number of environment steps"),
         ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
         ({"wandb": "online"}, "recorders.wandb must be true, false or a mapping"),
         ({"wandb": {"mod": "online"}}, "here is no key of recorders.wandb 'mod'. Did you mean 'mode'"),

@@ -193,3 +193,17 @@ def test_an_adapter_of_ones_own_environment() -> None:
         state = env.step(state, jnp.asarray(1))
     assert state.info.truncation
     assert not state.info.termination
+
+
+def test_bodies_of_classic_control_are_told() -> None:
+    env = create_wrapped_gymnax_env("CartPole-v1", parallel=2)
+    state = env.reset(jax.random.key(0))
+    physics = env.physics(state)
+    assert list(physics) == ["x", "x_dot", "theta", "theta_dot"]
+    np.testing.assert_array_equal(jnp.stack(list(physics.values()), axis=-1), state.obs)
+    for name, fields in (("Pendulum-v1", 2), ("Acrobot-v1", 4), ("MountainCar-v0", 2), ("MountainCarContinuous-v0", 2)):
+        other = create_wrapped_gymnax_env(name, parallel=2)
+        shapes = jax.eval_shape(lambda key, env=other: env.physics(env.reset(key)), jax.random.key(0))
+        assert [x.shape for x in shapes.values()] == [(2,)] * fields
+    grid = create_wrapped_gymnax_env("Breakout-MinAtar", parallel=2)
+    assert jax.eval_shape(lambda key: grid.physics(grid.reset(key)), jax.random.key(0)) == {}

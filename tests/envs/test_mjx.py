@@ -151,3 +151,10 @@ def test_nothing_is_printed_and_mujoco_is_imported_late() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
     assert "warp" not in done.stderr
+
+
+def test_bodies_are_told_as_mujoco_has_them() -> None:
+    env = create_env("mjx/inverted_pendulum", parallel=3)
+    physics = jax.eval_shape(lambda key: env.physics(env.reset(key)), jax.random.key(0))
+    model = env.mujoco_model
+    assert {name: x.shape for name, x in physics.items()} == {"qpos": (3, model.nq), "qvel": (3, model.nv)}

@@ -138,3 +138,10 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(monkeypatch: p
     with pytest.raises(ImportError, match="pip install playground"):
         create_wrapped_playground_env("CartpoleSwingup", ctrl_dt=0.5)
     adapter._playground.cache_clear()
+
+
+def test_bodies_are_told_as_mujoco_has_them() -> None:
+    env = TestCartpole.make(3, AutoresetMode.DISABLED)
+    physics = jax.eval_shape(lambda key: env.physics(env.reset(key)), jax.random.key(0))
+    model = env.mujoco_model
+    assert {name: x.shape for name, x in physics.items()} == {"qpos": (3, model.nq), "qvel": (3, model.nv)}

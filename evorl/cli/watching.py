@@ -1,0 +1,217 @@
+"""``evorl render``: a policy at work, as a moving picture or as a page that any browser plays."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.command_options import Option, read_options
+from evorl.cli.stored_run import build_workflow, prepare_for, restore, stored_config
+
+if TYPE_CHECKING:
+    from evorl.rendering.tiles import Shown
+    from evorl.runs.folder import RunFolder
+    from evorl.types import State
+    from evorl.workflows.workflow import Workflow
+
+FORMATS = ("webp", "gif", "png", "mp4", "html")
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
+OPTIONS = {
+    "run": Option(None, "a run folder, or latest", text=True),
+    "runs_folder": Option("runs", "where run folders are"),
+    "episodes": Option(3, "how many are played, side by side in one picture"),
+    "format": Option("webp", f"of the picture: {', '.join(FORMATS)}; mp4 needs the extra video"),
+    "to": Option(None, "the file; null for one in the folder videos of the run", text=True),
+    "frames": Option(100, "pictures of the longest episode, at most"),
+    "fps": Option(20, "pictures shown in a second"),
+    "size": Option(240, "height of each episode's picture, in pixels"),
+    "checkpoint": Option("best", "whose policy plays: best, latest or an iteration"),
+    "cells": Option(None, "of an archive: so many elites, or a list of cells; null for 9, 0 for the best policy alone"),
+    "seed": Option(None, "of other episodes; null for those that evaluations of the checkpoint play"),
+    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is asked for, checked; the attributes are the options."""
+
+    run: str
+    runs_folder: str
+    episodes: int
+    format: str
+    to: Path | None
+    frames: int
+    fps: float
+    size: int
+    checkpoint: str
+    cells: int | list[int] | None
+    seed: int | None
+    trust: bool
+
+
+def render_from_arguments(arguments: Sequence[str]) -> Path:
+    """Play episodes of a stored run, draw them, and say where the picture is.
+
+    Args:
+        arguments: ``name=value``, see ``OPTIONS``.
+
+    Raises:
+        ValueError: an option is unknown or cannot be; in words.
+        RunFolderError: there is no such run, it is damaged, or the picture cannot be written.
+        HostEnvError: nothing here can draw.
+        ImportError: what writes the format is not installed.
+    """
+    request = _request(arguments)
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.folder import RunFolder
+
+    if request.format == "mp4":
+        from evorl.rendering.video_file import require_encoder
+
+        require_encoder()
+    folder = RunFolder.find(request.run, request.runs_folder)
+    config, _ = stored_config(folder, request.trust, ())
+    config.update({"eval_episodes": request.episodes, "devices": 1, "evaluation": None, "actors": None})
+    folder.refuse_links()
+    _prepare_to_draw(config, request.format)
+    prepare_for(config)
+    workflow = build_workflow(config)
+    checkpointer = RunCheckpointer(folder.checkpoints)
+    which = request.checkpoint
+    if which == "best" and checkpointer.best_step is None:
+        which = "latest"
+    try:
+        state, progress = restore(workflow, checkpointer, config.seed, which, _entries_of(workflow))
+        for notice in checkpointer.notices:
+            print(notice)
+        target = _draw(request, folder, config, workflow, state, progress["timesteps"])
+    finally:
+        workflow.close()
+        workflow.eval_env.close()
+    return target
+
+
+def _request(arguments: Sequence[str]) -> Request:
+    from evorl.config.names import no_such
+    from evorl.config.values import checked_value, positive
+
+    given, _ = read_options(arguments, OPTIONS, "evorl render")
+    if not given["run"]:
+        raise ValueError("Which run? Give run=<folder>, or run=latest.")
+    to = given["to"] and Path(given["to"]).expanduser()
+    if to and not any(argument.startswith("format=") for argument in arguments):
+        given["format"] = to.suffix.lower().lstrip(".") or given["format"]
+    if given["format"] not in FORMATS:
+        raise ValueError(no_such("format", given["format"], FORMATS))
+    for name in ("episodes", "frames", "size"):
+        given[name] = positive(given[name], name)
+    if isinstance(given["fps"], bool) or not isinstance(given["fps"], int | float) or not 0 < given["fps"] <= 100:
+        raise ValueError(f"fps must be a number above 0, 100 at most; got {given['fps']!r}.")
+    cells, seed = given["cells"], given["seed"]
+    numbers = cells if isinstance(cells, list) else [0 if cells is None else cells]
+    if not all(type(number) is int and number >= 0 for number in numbers) or numbers == []:
+        raise ValueError(f"cells must be a number of elites, or a list of cells such as [3,17]; got {cells!r}.")
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**32):
+        raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, or null; got {seed!r}.")
+    if given["checkpoint"] not in ("best", "latest") and not given["checkpoint"].isdigit():
+        raise ValueError(f"checkpoint must be best, latest or an iteration; got {given['checkpoint']}.")
+    checked_value(given["trust"], bool, "trust")
+    return Request(**{**given, "to": to})
+
+
+def _prepare_to_draw(config: Any, kind: str) -> None:
+    """Let MuJoCo draw without a screen, before anything else imports it; not for what it does not draw.
+
+    Gymnasium draws by pygame, which looks for a screen and for loudspeakers too.
+    """
+    for name, value in {
+        "SDL_VIDEODRIVER": "dummy",
+        "SDL_AUDIODRIVER": "dummy",
+        "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+    }.items():
+        os.environ.setdefault(name, value)
+    env = config.env
+    library = env.get("library") if hasattr(env, "get") else None
+    if kind == "html" and library in _OF_BODIES:
+        os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
+    elif library != "gymnax":
+        from evorl.envs.mujoco_frames import draw_without_screen
+
+        with _pages_told(kind):
+            draw_without_screen()
+
+
+@contextlib.contextmanager
+def _pages_told(kind: str) -> Iterator[None]:
+    """Within: where nothing can draw, the format that needs nothing to draw is told."""
+    from evorl.envs.host.host_vector_env import HostEnvError
+
+    try:
+        yield
+    except HostEnvError as error:
+        page = "" if kind == "html" else " Of bodies format=html makes a page, which needs no such library."
+        raise HostEnvError(f"{error}{page}") from error
+
+
+def _entries_of(workflow: Workflow) -> tuple[str, ...]:
+    from evorl.rendering.players import has_archive
+
+    return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
+
+
+def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, state: State, timesteps: int) -> Path:
+    import jax
+
+    from evorl.config.nodes import plain
+    from evorl.rendering.players import of_first_seed, players_of
+    from evorl.rendering.watched import shown_episodes
+    from evorl.workflows.assembly import as_paid_by_the_environment, seeded
+
+    state = of_first_seed(workflow, state)
+    players = players_of(workflow, state, request.episodes, request.cells)
+    key = state.eval_key if request.seed is None else jax.random.key(request.seed)
+    # A population evaluates by its members' counter.
+    counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
+    env_config = seeded(as_paid_by_the_environment(plain(config)["env"]), config.seed + 1)
+    of_seed = "" if request.seed is None else f"_seed_{request.seed}"
+    of_elites = "_elites" if len(players) > 1 else ""
+    target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_seed}.{request.format}"
+    title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps"
+    episodes = shown_episodes(
+        workflow.eval_env,
+        env_config,
+        workflow.agent.evaluate_actions,
+        players,
+        jax.random.fold_in(key, counter.low),
+        request.size,
+        request.frames,
+        as_bodies=request.format != "html",
+    )
+    with _pages_told(request.format), episodes as shown:
+        _write(request, target, title, shown, workflow)
+        told = [f"  {each.caption(each.length)}\n" for each in shown]
+    print(f"{title}:\n{''.join(told)}{target}")
+    return target
+
+
+def _write(request: Request, target: Path, title: str, shown: Sequence[Shown], workflow: Workflow) -> None:
+    from evorl.rendering.animation import animation_bytes, write_animation
+    from evorl.rendering.replay_page import write_body_page, write_picture_page
+    from evorl.rendering.tiles import picture_grid
+
+    env = workflow.eval_env
+    if request.format == "html" and env.mujoco_model is not None and all(each.episode for each in shown):
+        num_boxes = write_body_page(target, title, shown, env, request.frames)
+        if num_boxes:
+            print(f"{num_boxes} meshes are shown as the boxes around them.")
+        return
+    frames = picture_grid(shown, request.frames)
+    if request.format == "html":
+        write_picture_page(target, title, animation_bytes(frames, "WEBP", 1 / request.fps), "webp")
+    else:
+        write_animation(target, frames, 1 / request.fps, lossless=request.format != "webp")

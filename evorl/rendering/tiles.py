@@ -1,0 +1,116 @@
+"""Several episodes side by side: moving pictures in a grid, with what is told of them above each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from evorl.rendering.animation import frame_numbers
+from evorl.runs.saved_episode import SavedEpisode
+
+_PAPER, _INK, _GREY = (255, 255, 255), (34, 38, 46), (140, 144, 150)
+_LARGEST_LETTERS, _SMALLEST_LETTERS = 15, 8
+_MARGIN = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """An episode of T steps that can be looked at.
+
+    Attributes:
+        title: what it is called.
+        rewards: float ``[T]``.
+        draw: from the number of a moment, 0 to T, to a picture of it, uint8 ``[height, width, 3]``; every time equally
+            large.
+        episode: its arrays; ``None`` where only pictures were kept.
+    """
+
+    title: str
+    rewards: np.ndarray
+    draw: Callable[[int], np.ndarray]
+    episode: SavedEpisode | None = None
+
+    @property
+    def length(self) -> int:
+        """T."""
+        return len(self.rewards)
+
+    def caption(self, moment: int) -> str:
+        """What stands above the picture of a moment: the title, the time in steps, and the return until then."""
+        end = " (end)" if moment == self.length else ""
+        return f"{self.title}  step {moment}{end}  return {figures(self.rewards[:moment].sum())}"
+
+
+def moments_of(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
+    """Which moments of the longest episode are shown, at most so many; others stay at their end meanwhile."""
+    return frame_numbers(max(each.length for each in shown) + 1, num_frames)
+
+
+def picture_grid(shown: Sequence[Shown], num_frames: int) -> np.ndarray:
+    """All episodes at the same moments, uint8 ``[K, height, width, 3]`` with even height and width.
+
+    Args:
+        shown: at least one.
+        num_frames: K at most.
+    """
+    columns = len(shown) if len(shown) <= 3 else math.ceil(math.sqrt(len(shown)))
+    first = [each.draw(0) for each in shown]
+    height, width = max(x.shape[0] for x in first), max(x.shape[1] for x in first)
+    longest = [each.caption(each.length) for each in shown]
+    font, band = _font_for(longest, width)
+    rows = math.ceil(len(shown) / columns)
+    tile = height + band + _MARGIN, width + _MARGIN
+    size = [
+        2 * math.ceil((number * extent + _MARGIN) / 2) for number, extent in zip((rows, columns), tile, strict=True)
+    ]
+    still: dict[int, np.ndarray] = {}  # the last tiles of those that have ended
+    frames = []
+    for moment in moments_of(shown, num_frames):
+        sheet = np.empty((*size, 3), np.uint8)
+        sheet[:] = _PAPER
+        for number, each in enumerate(shown):
+            if number not in still:
+                at = min(int(moment), each.length)
+                drawn = _tile(each, at, (height, width), font, band)
+                if at == each.length:
+                    still[number] = drawn
+            else:
+                drawn = still[number]
+            top, left = _MARGIN + number // columns * tile[0], _MARGIN + number % columns * tile[1]
+            sheet[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
+        frames.append(sheet)
+    return np.stack(frames)
+
+
+def _tile(each: Shown, moment: int, size: tuple[int, int], font: Any, band: int) -> np.ndarray:
+    """The picture of a moment below its caption, uint8 ``[band + height, width, 3]``."""
+    from PIL import Image, ImageDraw
+
+    height, width = size
+    image = Image.new("RGB", (width, band + height), _PAPER)
+    colour = _GREY if moment == each.length else _INK
+    ImageDraw.Draw(image).text((1, 1), each.caption(moment), fill=colour, font=font)
+    picture = Image.fromarray(np.ascontiguousarray(each.draw(moment)))
+    image.paste(picture, ((width - picture.width) // 2, band + (height - picture.height) // 2))
+    return np.asarray(image)
+
+
+def _font_for(captions: Sequence[str], width: int) -> tuple[Any, int]:
+    """Letters with which every caption is at most so wide, as far as they can be read, and the height of a line."""
+    from PIL import ImageFont
+
+    size = _LARGEST_LETTERS
+    font = ImageFont.load_default(size)
+    while size > _SMALLEST_LETTERS and max(font.getlength(text) for text in captions) > width - 2:
+        size -= 1
+        font = ImageFont.load_default(size)
+    return font, size + 5
+
+
+def figures(value: float) -> str:
+    """A number as it is read: one digit behind the point, three of small ones."""
+    return f"{value:.3f}" if 0 < abs(value) < 1 else f"{value:.1f}"

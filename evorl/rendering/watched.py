@@ -1,0 +1,277 @@
+"""Episodes played to be looked at: those that an evaluation of the same state would play, and how each is drawn."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.config.names import load_named
+from evorl.envs import create_env
+from evorl.envs.env import EnvState
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.mujoco_frames import BodyRenderer
+from evorl.envs.options import parameter_names
+from evorl.envs.vector import VectorEnv
+from evorl.evaluators.episodes import episode_keys, longest_episode
+from evorl.evaluators.evaluator import Evaluator
+from evorl.ops.processes import on_host
+from evorl.recorders.episode_recorder import kept_episodes_of
+from evorl.rendering.animation import physics_in
+from evorl.rendering.line_drawings import drawing_of
+from evorl.rendering.players import Player
+from evorl.rendering.tiles import Shown
+from evorl.rollout import ActionFn, env_step, with_recurrent_state
+from evorl.runs.saved_episode import SavedEpisode
+from evorl.types import Key
+
+_NO_SIMULATORS_PICTURE = "{} draws no pictures: it gave none when it was asked for render_mode=rgb_array."
+
+
+@contextlib.contextmanager
+def shown_episodes(
+    env: VectorEnv,
+    env_config: Mapping[str, Any] | str,
+    action_fn: ActionFn,
+    players: Sequence[Player],
+    key: Key,
+    size: int,
+    num_frames: int,
+    as_bodies: bool = True,
+) -> Iterator[list[Shown]]:
+    """Episodes and how each is drawn; within, where what draws them is there.
+
+    An environment's own ``render(state)`` comes first, then bodies that MuJoCo can draw, then what a simulator on the
+    host draws, then lines.
+
+    Args:
+        env: a vector environment that stands still when an episode has ended.
+        env_config: what it was made of.
+        action_fn: ``agent.evaluate_actions``.
+        players: all play the same episodes.
+        key: of an evaluation, whose first episodes these are.
+        size: height of pictures, in pixels.
+        num_frames: of an episode so many pictures are wanted.
+        as_bodies: whether bodies are drawn by MuJoCo; else they come without pictures, as a replay page needs them.
+
+    Raises:
+        HostEnvError: nothing here can draw these, or a simulator failed.
+    """
+    itself = draws_itself(env)
+    if itself or (env.mujoco_model is None and env.steps_on_host and hasattr(env, "render")):
+        one = _one_that_draws(env, env_config)
+        try:
+            look = drawn_by_user(one, size) if itself else drawn_by_simulator(one, size)
+            yield seen_live(one, action_fn, players, key, look, num_frames)
+        finally:
+            one.close()
+        return
+    episodes = played(env, action_fn, players, key)
+    if env.mujoco_model is None:
+        yield drawn_by_lines(episodes, size)
+    elif as_bodies:
+        with drawn_as_bodies(episodes, env, size) as shown:
+            yield shown
+    else:
+        yield [Shown(title, episode.arrays["reward"], _not_drawn, episode) for title, episode in episodes]
+
+
+def _not_drawn(moment: int) -> np.ndarray:
+    raise NotImplementedError(f"The picture of moment {moment} is drawn by the page.")
+
+
+def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: Key) -> list[tuple[str, SavedEpisode]]:
+    """Every step of episodes, with their titles.
+
+    Args:
+        env: a vector environment that stands still when an episode has ended.
+        action_fn: ``agent.evaluate_actions``.
+        players: all play the same episodes.
+        key: of an evaluation, whose first episodes these are.
+    """
+    env.show_physics()
+    episodes = []
+    for title, agent_state, number in players:
+        evaluator = Evaluator(
+            env=env, agent_fn=action_fn, max_episode_steps=longest_episode(env), keep_steps=number
+        )  # static and equal: compiled once for all players of so many episodes
+        results = on_host(evaluator.evaluate(agent_state, key, number))
+        for _, i, episode in kept_episodes_of(results, number):
+            episodes.append((_title(title, i, number), episode))
+    return episodes
+
+
+def drawn_by_lines(episodes: Sequence[tuple[str, SavedEpisode]], size: int) -> list[Shown]:
+    """Episodes drawn from their arrays, see ``drawing_of``; ``size`` is the height in pixels."""
+    return [
+        Shown(title, episode.arrays["reward"], drawing_of(episode.arrays, size), episode) for title, episode in episodes
+    ]
+
+
+@contextlib.contextmanager
+def drawn_as_bodies(episodes: Sequence[tuple[str, SavedEpisode]], env: VectorEnv, size: int) -> Iterator[list[Shown]]:
+    """Episodes of bodies, drawn by MuJoCo; within.
+
+    Raises:
+        HostEnvError: nothing here can draw.
+        ValueError: the bodies are not those of the environment's model.
+    """
+    renderer = BodyRenderer(env.mujoco_model, size)
+    try:
+        yield [
+            Shown(title, episode.arrays["reward"], _bodies(renderer, episode, env), episode)
+            for title, episode in episodes
+        ]
+    finally:
+        renderer.close()
+
+
+def _bodies(renderer: BodyRenderer, episode: SavedEpisode, env: VectorEnv) -> Callable[[int], np.ndarray]:
+    qpos, qvel = physics_in(episode, env)
+    return lambda moment: renderer.frame_of(qpos[moment], qvel[moment])
+
+
+def seen_live(
+    env: VectorEnv,
+    action_fn: ActionFn,
+    players: Sequence[Player],
+    key: Key,
+    look: Callable[[EnvState], np.ndarray],
+    num_frames: int,
+) -> list[Shown]:
+    """Episodes played one after another, and looked at on the way: for what only a live environment can draw.
+
+    Args:
+        env: of one row, that stands still when its episode has ended; where several agents act in one copy a row each,
+            of whose rewards the mean is told.
+        action_fn: ``agent.evaluate_actions``.
+        players: all play the same episodes.
+        key: of an evaluation, whose first episodes these are.
+        look: from a state to a picture, uint8 ``[height, width, 3]``.
+        num_frames: of an episode this many pictures are kept, or twice as many.
+    """
+    rows = jnp.arange(env.num_envs)  # one, or as many as agents that act in it
+
+    @jax.jit
+    def step(agent_state: AgentState, env_state: EnvState, keys: Key, number: jax.Array) -> tuple[EnvState, Any]:
+        step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
+        env_state, transition = env_step(env.step, action_fn, env_state, agent_state, step_keys)
+        return env_state, (transition.rewards.mean(), transition.dones.all())
+
+    shown = []
+    for title, agent_state, number in players:
+        for episode in range(number):
+            reset_keys, action_keys = episode_keys(key, episode * env.num_envs + rows)
+            env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
+            album, rewards = Album(num_frames), []
+            album.add(0, lambda state=env_state: look(state))
+            for moment in range(longest_episode(env)):
+                env_state, told = step(agent_state, env_state, action_keys, jnp.int32(moment))
+                reward, done = jax.device_get(told)
+                rewards.append(reward)
+                album.add(moment + 1, lambda state=env_state: look(state), is_last=bool(done))
+                if done:
+                    break
+            shown.append(Shown(_title(title, episode, number), np.array(rewards, np.float32), album.picture))
+    return shown
+
+
+class Album:
+    """Pictures of an episode whose length nobody knows: of moments at equal distances, and of the last.
+
+    Args:
+        num_frames: so many are kept, or up to twice as many; where there are more, every second one is left out.
+    """
+
+    def __init__(self, num_frames: int) -> None:
+        self._most, self._every = 2 * num_frames, 1
+        self._pictures: dict[int, np.ndarray] = {}
+
+    def add(self, moment: int, look: Callable[[], np.ndarray], is_last: bool = False) -> None:
+        """Take a picture of a moment, if its turn has come."""
+        if moment % self._every and not is_last:
+            return
+        self._pictures[moment] = look()
+        if len(self._pictures) > self._most:
+            self._every *= 2
+            self._pictures = {at: x for at, x in self._pictures.items() if at % self._every == 0 or at == moment}
+
+    def picture(self, moment: int) -> np.ndarray:
+        """The one that was taken nearest to a moment."""
+        return self._pictures[min(self._pictures, key=lambda at: abs(at - moment))]
+
+
+def drawn_by_user(env: VectorEnv, size: int) -> Callable[[EnvState], np.ndarray]:
+    """How a user's environment draws a state of one row: by its ``render(state)``, of one environment.
+
+    Raises:
+        ValueError: when it draws something else than uint8 ``[height, width, 3]``.
+    """
+    render: Any = env.unwrapped.render  # pyright: ignore[reportAttributeAccessIssue]  # asked by ``draws_itself``
+
+    def look(env_state: EnvState) -> np.ndarray:
+        picture = np.asarray(render(jax.tree.map(lambda x: x[0], env_state)))
+        return _fitted(picture, size, f"{type(env.unwrapped).__name__}.render(state)")
+
+    return look
+
+
+def draws_itself(env: VectorEnv) -> bool:
+    """Whether the innermost environment has a ``render`` of its own."""
+    return callable(getattr(env.unwrapped, "render", None))
+
+
+def drawn_by_simulator(env: Any, size: int) -> Callable[[EnvState], np.ndarray]:
+    """How a simulator on the host draws where it stands.
+
+    Raises:
+        HostEnvError: when it draws nothing; in words.
+    """
+
+    def look(env_state: EnvState) -> np.ndarray:
+        jax.block_until_ready(env_state)  # the simulator was stepped
+        try:
+            picture = env.render()
+        except HostEnvError:
+            raise
+        except Exception as error:  # of any library that draws
+            raise HostEnvError(f"{env.title} cannot draw: {type(error).__name__}: {error}") from error
+        if picture is None:
+            raise HostEnvError(_NO_SIMULATORS_PICTURE.format(env.title))
+        return _fitted(np.asarray(picture), size, env.title)
+
+    return look
+
+
+def _one_that_draws(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
+    """One environment like those of a config, with the option by which simulators draw."""
+    settings = {"name": config} if isinstance(config, str) else dict(config)
+    if env.steps_on_host:
+        settings.pop("vectorization", None)  # in this process
+        factory = settings.get("factory")
+        if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
+            settings["render_mode"] = "rgb_array"
+    return create_env(settings, parallel=env.num_agents, autoreset_mode="disabled")
+
+
+def _fitted(picture: np.ndarray, size: int, whose: str) -> np.ndarray:
+    """A picture with a height of ``size``; large ones take much memory."""
+    from PIL import Image
+
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise ValueError(
+            f"{whose} must be a picture, uint8 [height, width, 3]; got {picture.dtype} {list(picture.shape)}."
+        )
+    width = max(1, round(size * picture.shape[1] / picture.shape[0]))
+    smooth = Image.Resampling.LANCZOS if picture.shape[0] > size else Image.Resampling.NEAREST
+    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).resize((width, size), smooth))
+
+
+def _title(title: str, number: int, of: int) -> str:
+    """Of one of several episodes of a player."""
+    return title if of == 1 and title else f"{title} episode {number + 1}".strip()
