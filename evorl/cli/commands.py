@@ -46,6 +46,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.showing:show_episode_from_arguments",
         "evorl.cli.showing:OPTIONS",
     ),
+    "check-env": Command(
+        "Look for faults in an environment of yours, and step it a few times.",
+        "<module>:<function> [steps=200] [arguments={...}]",
+        "evorl.cli.env_checking:check_env_from_arguments",
+        "evorl.cli.env_checking:OPTIONS",
+    ),
 }
 
 
