@@ -112,6 +112,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
+    from evorl.cli.init_from import refuse_with_resume, warm_start_from
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
@@ -122,11 +123,13 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
     if resumed:
         resumed.refuse_links()
+        refuse_with_resume(overrides)
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
+    beginning = None if resumed else warm_start_from(config, workflow)
     folder = resumed or RunFolder.create(_folder_of_runs(config), config)
     records = (folder.metrics_csv, folder.metrics_jsonl)
     checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
@@ -148,6 +151,10 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
             for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
+        if beginning:
+            state = beginning.first_state(config.seed)
+            for sentence in beginning.said:
+                recorder.message(sentence)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,

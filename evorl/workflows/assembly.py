@@ -22,7 +22,8 @@ WorkflowClass: TypeAlias = Any
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
-    "workflow seed resume run runs_folder trust recorders checkpoints_kept compilation_cache deterministic".split()
+    "workflow seed resume run init_from runs_folder trust recorders checkpoints_kept compilation_cache "
+    "deterministic".split()
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset(
