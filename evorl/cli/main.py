@@ -57,6 +57,11 @@ def run_command(task: Any, names_run: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
+        if names_run == "resume" and "--plan" in arguments:
+            from evorl.cli.planning import print_plan
+
+            print_plan(arguments)
+            return
         import hydra
         from omegaconf import OmegaConf
 
@@ -113,6 +118,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         The best evaluation return: what a hyper-parameter search maximises.
     """
     from evorl.cli.init_from import refuse_with_resume, warm_start_from
+    from evorl.cli.planning import refuse_hopeless_sizes
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
@@ -126,6 +132,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
         refuse_with_resume(overrides)
         config, _ = stored_config(resumed, config.trust, overrides)
     check_run_settings(config)
+    refuse_hopeless_sizes(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)

@@ -112,12 +112,16 @@ def initial_state(workflow: Trainable, key: Key) -> State:
     """
     if _inside_trace():
         return _initial_state(workflow, seed_keys(workflow.execution, key))
-    _state_shapes(workflow, key)
+    state_shapes(workflow, key)
     return _init_program()(workflow, seed_keys(workflow.execution, key))
 
 
-def _state_shapes(workflow: Trainable, key: Key) -> State:
-    """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once."""
+def state_shapes(workflow: Trainable, key: Key) -> State:
+    """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once.
+
+    Raises:
+        ValueError: the memory cannot hold it.
+    """
     keys = jax.eval_shape(functools.partial(seed_keys, workflow.execution), key)
     state = jax.eval_shape(_init_program(), workflow, keys)
     check_memory(workflow, state, state_specs(workflow.execution, workflow.sharded_axes, state))
@@ -179,7 +183,7 @@ def compile_ahead(workflow: Trainable, key: Key) -> CompileThread:
     Raises:
         ValueError: the memory of the machine cannot hold the state.
     """
-    state = laid_out(workflow, _state_shapes(workflow, key))
+    state = laid_out(workflow, state_shapes(workflow, key))
     execution = workflow.execution
     thread = CompileThread(training_program(execution.in_order).lower(workflow, state, 1), execution.num_devices)
     thread.start()
