@@ -34,25 +34,38 @@ def temporary_bytes(jaxpr: Any) -> int:
     Args:
         jaxpr: a (closed) program; its arguments are counted by the caller.
     """
+    return _walk(jaxpr, {})[0]
+
+
+def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, list[int]]:
+    """The most bytes that are alive in a program beside its arguments, and how many each result takes anew."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    if id(jaxpr) in known:
+        return known[id(jaxpr)]
     last = {var: i for i, eqn in enumerate(jaxpr.eqns) for var in eqn.invars if _is_var(var)}
     last |= {var: len(jaxpr.eqns) for var in jaxpr.outvars if _is_var(var)}
     held: dict[Any, int] = {}
+    anew = dict.fromkeys(jaxpr.invars, 0)
     alive = peak = 0
     for i, eqn in enumerate(jaxpr.eqns):
-        inner = max((temporary_bytes(sub) for sub in _programs_in(eqn)), default=0)
-        results = _result_bytes(eqn, last, i)
+        inside = [_walk(program, known) for program in _programs_in(eqn)]
+        inner = max((most for most, _ in inside), default=0)
+        results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
         # What a called program returns is alive within it already; a loop's results stand beside those of its body.
         together = sum(results) + inner if eqn.primitive.name in _LOOPS else max(sum(results), inner)
         peak = max(peak, alive + together)
         for var, size in zip(eqn.outvars, results, strict=True):
+            # What is returned is stored, whatever computes it.
+            anew[var] = aval_bytes(var.aval) if eqn.primitive.name in _FUSED else size
             if last.get(var, -1) > i:
                 held[var] = size
                 alive += size
         for var in {var for var in eqn.invars if _is_var(var)}:
             if last[var] == i:
                 alive -= held.pop(var, 0)
-    return peak
+    returned = [anew.get(var, 0) if _is_var(var) else 0 for var in jaxpr.outvars]
+    known[id(jaxpr)] = max(peak, sum(returned)), returned
+    return known[id(jaxpr)]
 
 
 def num_equations(jaxpr: Any) -> int:
@@ -69,11 +82,13 @@ def num_equations(jaxpr: Any) -> int:
     return count(jaxpr)
 
 
-def _result_bytes(eqn: Any, last: dict[Any, int], i: int) -> list[int]:
-    """Bytes that each result takes anew."""
+def _result_bytes(eqn: Any, last: dict[Any, int], i: int, inside: list[list[int]]) -> list[int]:
+    """Bytes that each result takes anew; ``inside`` are those of the results of the programs in it."""
     name = eqn.primitive.name
     if name in _FUSED:
         return [0] * len(eqn.outvars)
+    if name not in _LOOPS and inside and all(len(outs) == len(eqn.outvars) for outs in inside):
+        return [max(sizes) for sizes in zip(*inside, strict=True)]  # a call, or one of several branches
     sizes = [aval_bytes(var.aval) for var in eqn.outvars]
     over = list(range(len(sizes))) if name == "while" else list(range(eqn.params.get("num_carry", 0)))
     if name in _LOOPS:

@@ -17,8 +17,10 @@ from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, sh
 from evorl.ops.collectives import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 
-# What a compiler holds of a program for each of its equations, measured with the CPU's: see docs/guide/preflight.md.
-COMPILING_BYTES = 30_000
+# Fitted to measured runs on a CPU, see docs/guide/preflight.md: what a compiler holds of a program for each of its
+# equations, and what every run takes once it trains: the compiler itself, recorders, what writes checkpoints.
+COMPILING_BYTES = 42_000
+RUNNING_BYTES = 500_000_000
 # Entries of the state by what a person calls them.
 _LABELS = {
     "env_state": "environments",
@@ -115,7 +117,7 @@ def preflight(workflow: Any) -> Preflight:
         num_devices=execution.num_devices,
         state_bytes=sum(sizes.values()),
         step_bytes=on_one * devices,
-        process_bytes=_process_bytes() + COMPILING_BYTES * num_equations(traced.jaxpr) if on_cpu() else 0,
+        process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
         available=available_bytes(),
         num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
         steps_per_iteration=steps or workflow.most_timesteps_per_iteration,
@@ -133,7 +135,8 @@ def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
     return {str(name): sum(math.prod(x.shape[axes:]) for x in jax.tree.leaves(part)) for name, part in parts}
 
 
-def _process_bytes() -> int:
-    """The most that this process has taken so far."""
+def _process_bytes_with(num_equations: int) -> int:
+    """What the process will take: the most that it has taken so far, and what a program of this size has it take."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    so_far = most if sys.platform == "darwin" else most * 1024
+    return so_far + RUNNING_BYTES + COMPILING_BYTES * num_equations

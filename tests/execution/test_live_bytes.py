@@ -44,12 +44,14 @@ def chosen(x: jax.Array) -> jax.Array:
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda x: jnp.exp(x) * 2 + 1, 0),  # one loop over the argument
+        (lambda x: (jnp.exp(x) * 2 + 1).sum(), 0),  # one loop over the argument
+        (lambda x: jnp.exp(x) * 2 + 1, 100 * KB),  # the result is stored
         (product, 100 * KB),
         (products, 300 * KB),
         (stacked, (1000 + 100) * KB),
         (carried, 100 * KB),
         (written, 0),
+        (jax.jit(written), 0),  # in a program that is called, too
         (chosen, 200 * KB),
         (jax.jit(product), 100 * KB),
     ],
