@@ -51,10 +51,10 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-_EXTRAS = (
-    "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari optuna onnx onnxruntime av"
+OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, "av", "onnx", "onnxruntime", "optuna"}
+OPTIONAL_LIBRARIES |= set(
+    "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari".split()
 )
-OPTIONAL_LIBRARIES = {*_EXTRAS.split(), *ENV_LIBRARIES}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

@@ -12,11 +12,19 @@ from evorl.config.names import no_such
 def overrides_first(arguments: list[str]) -> list[str]:
     """The arguments in the order in which Hydra reads them: overrides, then flags with their values.
 
-    ``experiment=null``, which Hydra does not understand of what is optional, is ``~experiment``.
+    ``experiment=null``, which Hydra does not understand of what is optional, is ``~experiment``, and
+    ``init_from=<run>`` is short for ``init_from.run=<run>``.
     """
     overrides = [argument for argument in arguments if _is_override(argument)]
-    overrides = ["~experiment" if argument == "experiment=null" else argument for argument in overrides]
+    overrides = [_spelt_out(argument) for argument in overrides]
     return overrides + [argument for argument in arguments if not _is_override(argument)]
+
+
+def _spelt_out(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    if name == "init_from" and equals and not value.startswith("{"):
+        return f"init_from.run={value}"
+    return "~experiment" if argument == "experiment=null" else argument
 
 
 def _is_override(argument: str) -> bool:

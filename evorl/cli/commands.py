@@ -77,6 +77,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.export.playing:play_from_arguments",
         "evorl.export.playing:OPTIONS",
     ),
+    "check-env": Command(
+        "Look for faults in an environment of yours, and step it a few times.",
+        "<module>:<function> [steps=200] [arguments={...}]",
+        "evorl.cli.env_checking:check_env_from_arguments",
+        "evorl.cli.env_checking:OPTIONS",
+    ),
 }
 
 _OPTIONS_OF_A_TRAINING = (

@@ -54,6 +54,11 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
+        if names_run == "resume" and "--plan" in arguments:
+            from evorl.cli.planning import print_plan
+
+            print_plan(arguments)
+            return
         from omegaconf import OmegaConf
 
         if any(flag in arguments for flag in ("--help", "-h")):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
@@ -28,6 +28,8 @@ _STARTED = time.perf_counter()
 
 def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
     """As ``train_from_config``, for a job of a sweep that has its ``place``."""
+    from evorl.cli.init_from import warm_start_from
+    from evorl.cli.planning import refuse_hopeless_sizes
     from evorl.cli.sweep import Trained
     from evorl.execution.restoring import restore
     from evorl.ops.processes import any_says, is_first
@@ -35,21 +37,17 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     from evorl.recorders.episode_records import episode_recorders
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
-    from evorl.runs.run_state import refuse_running
 
     started = time.perf_counter() if place else _STARTED
-    check_folders(config)
-    resumed = RunFolder.find(str(config.resume), config.runs_folder) if config.resume else None
-    if resumed:
-        resumed.refuse_links()
-        refuse_running(resumed.state)
-        config, _ = stored_config(resumed, config.trust, overrides)
+    config, resumed = _config_of(config, overrides)
     check_run_settings(config)
     if config.get("sweep") is not None or config.get("search") is not None:
         return _compare(config, resumed)
+    refuse_hopeless_sizes(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = build_workflow(config)
+    beginning = None if resumed else warm_start_from(config, workflow)
     chosen = choices()
     title = config.title = title_of(config, chosen)
     root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
@@ -73,10 +71,12 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
         if progress:
             recorder.resume_at(progress["iterations"])
-            for notice in (*checkpointer.notices, *checkpointer.differing_records(progress["iterations"])):
-                recorder.message(notice)
-            recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
-        for notice in () if progress else filter(None, (origin_of_settings(chosen), _flat_images(workflow))):
+            notices = _resumed_in_words(folder, checkpointer, progress)
+        else:
+            said = beginning.said if beginning else ()
+            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow), *said))
+        state = beginning.first_state(config.seed) if beginning else state
+        for notice in notices:
             recorder.message(notice)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
@@ -96,6 +96,28 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped)
+
+
+def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:
+    """The config of a run that goes on, with what is changed, and its folder; of another one as it is."""
+    from evorl.cli.init_from import refuse_with_resume
+    from evorl.runs.folder import RunFolder
+    from evorl.runs.run_state import refuse_running
+
+    check_folders(config)
+    if not config.resume:
+        return config, None
+    resumed = RunFolder.find(str(config.resume), config.runs_folder)
+    resumed.refuse_links()
+    refuse_running(resumed.state)
+    refuse_with_resume(overrides)
+    return stored_config(resumed, config.trust, overrides)[0], resumed
+
+
+def _resumed_in_words(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
+    """What is said of a run that goes on."""
+    resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
+    return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
 
 
 def _flat_images(workflow: Workflow) -> str | None:

@@ -1,11 +1,13 @@
 """Environments: one interface (``Env``, ``EnvState``), an adapter for each library, wrappers, vector environments.
 
 Importing this package imports neither an environment library nor an adapter. The function of an adapter, such as
-``create_wrapped_brax_env``, can be imported from here all the same: its module is loaded when it is looked up.
+``create_wrapped_brax_env``, can be imported from here all the same: its module is loaded when it is looked up. So is
+``check_env``.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from evorl.config.names import load
 from evorl.envs.env import AutoresetMode, Env, EnvState
 from evorl.envs.factory import adapter_function, available_envs, create_env
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
@@ -31,4 +33,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return adapter_function(name)
+    return load("evorl.envs.env_check:check_env") if name == "check_env" else adapter_function(name)

@@ -27,10 +27,13 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         **options: the fields of ``EnvOptions``.
 
     Raises:
-        ValueError: there is no such option, or its value cannot work.
+        ValueError: there is no such option, or its value cannot work; or an environment of the user does not keep the
+            contract of ``Env``, in words.
     """
     check_options("wrap_env", options, ())
     chosen = EnvOptions(**options)
+    if isinstance(env, Env) and not type(env).__module__.startswith("evorl."):  # ours are tested
+        load("evorl.envs.env_check:check_env")(env)
     limit = None if chosen.max_episode_steps is None else -(-chosen.max_episode_steps // chosen.action_repeat)
     cls = VECTOR_ENVS[as_autoreset_mode(chosen.autoreset_mode)]
     setter = chosen.goal_setter

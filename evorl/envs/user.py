@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from evorl.config.names import load_named
 from evorl.envs.env import Env
+from evorl.envs.env_check import EnvContractError, check_env
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -44,8 +46,8 @@ def create_wrapped_user_env(factory: str, **options: Any) -> VectorEnv:
             no ``Env``.
 
     Raises:
-        ValueError: there is no such module or function, it has no such option, or what it returns is none of these;
-            in words.
+        ValueError: there is no such module or function, it has no such option, or what it returns is none of these or
+            does not keep its contract; in words.
     """
     function = load_named(factory, "env.factory")
     if "num_envs" in parameter_names(function):
@@ -64,7 +66,7 @@ def _makes_gymnasium_env(function: Callable[..., Any], options: Mapping[str, Any
     _, arguments = split_options({name: value for name, value in options.items() if name != "host"})
     if set(arguments) - parameter_names(function):
         return False  # refused in words further on
-    made = function(**arguments)
+    made = made_by(function, arguments)
     if isinstance(made, Env) or not hasattr(made, "observation_space"):
         return False
     made.close()
@@ -80,10 +82,30 @@ def _gymnasium_maker(function: Callable[..., Any]) -> Callable[..., HostVectorEn
 
 @functools.lru_cache(maxsize=16)
 def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> UserEnv:
-    env = function(**from_hashable(arguments))
+    env = made_by(function, from_hashable(arguments))
     if not isinstance(env, Env) or isinstance(env, VectorEnv):
         raise ValueError(
             f"env.factory={factory} must return a single evorl.envs.Env, got {type(env).__name__}: wrappers for the "
             "clock and for several environments are put around it."
         )
+    check_env(env)
     return UserEnv(env, (factory, arguments))
+
+
+def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """What the function returns.
+
+    Raises:
+        EnvContractError: it makes a class of which a part is missing, in words.
+    """
+    try:
+        return function(**arguments)
+    except TypeError as error:
+        lacking = re.search(r"Can't instantiate abstract class (\w+) .*abstract methods? (.*)$", str(error))
+        if lacking is None:
+            raise
+        names = lacking[2].replace("'", "").replace(", ", " and ")
+        raise EnvContractError(
+            f"{lacking[1]} has no {names}: an environment is a class with the methods reset and step, and with "
+            "obs_space and action_space as class attributes or properties."
+        ) from error

@@ -23,6 +23,8 @@ from evorl.ops.collectives import on_cpu
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import PyTreeNode, State
 
+MEMORY_SHARE = 0.8  # that a run may take: the rest is for what cannot be told beforehand, and for others
+_PROCESS_BYTES = 700_000_000  # what a process takes without a state, at least: Python, JAX, compiled programs
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -56,25 +58,25 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
         ValueError: it does not fit; with the largest value that does of the setting that asks for most.
     """
     arrays = _arrays(state, specs, workflow.execution)
-    available = available_bytes() if available is None else available
     needed = least_bytes(state, specs, workflow.execution)
+    available, there = _for_a_run(available)
     if available is None or needed <= available:
         return
-    said = f"This run needs at least {_shown(needed)} of memory, and {_shown(available)} are there: "
+    said = f"This run needs at least {shown_bytes(needed)} of memory, and {there}: "
     setting = _scaling_setting(workflow, arrays)
     if setting is not None:
         name, value, part = setting
         fits = int(value * (available - (needed - part)) / part)
         if 1 <= fits < value:
-            raise ValueError(f"{said}{name}={value:,} is too large. The largest that may fit is {_rounded(fits):,}.")
+            raise ValueError(f"{said}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}.")
     largest = max(arrays, key=lambda array: array.num_bytes)
     side = largest.shape[-1] if len(largest.shape) >= 2 and largest.shape[-1] == largest.shape[-2] else 0
     squares = sum(array.num_bytes for array in arrays if array.shape[-2:] == (side, side))
     fits = int(side * math.sqrt(max(0, available - (needed - squares)) / squares)) if squares else 0
-    advice = f" A side of at most {_rounded(fits):,} may fit: a network of so many parameters." if fits else ""
+    advice = f" A side of at most {rounded(fits):,} may fit: a network of so many parameters." if fits else ""
     raise ValueError(
-        f"{said}most of it is the state's {largest.name} of shape {largest.shape}, {_shown(largest.num_bytes)} with "
-        f"the copy that a step makes.{advice}"
+        f"{said}most of it is the state's {largest.name} of shape {largest.shape}, {shown_bytes(largest.num_bytes)} "
+        f"with the copy that a step makes.{advice}"
     )
 
 
@@ -95,12 +97,12 @@ def check_program_memory(compiled: Any, num_devices: int, available: int | None 
     Raises:
         ValueError: it needs more, in words.
     """
-    available = available_bytes() if available is None else available
     total = program_bytes(compiled, num_devices)
+    available, there = _for_a_run(available)
     if total is None or available is None or total <= available:
         return
     raise ValueError(
-        f"One iteration of this run needs {_shown(total)} of memory, and {_shown(available)} are there: choose a "
+        f"One iteration of this run needs {shown_bytes(total)} of memory, and {there}: choose a "
         "shorter rollout_length, or fewer environments, members or transitions in a batch."
     )
 
@@ -113,6 +115,28 @@ def program_bytes(compiled: Any, num_devices: int) -> int | None:
     state = needs.argument_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
     memories = max(1, num_devices // jax.process_count()) if on_cpu() else 1
     return memories * (state + needs.temp_size_in_bytes)
+
+
+def _for_a_run(available: int | None) -> tuple[int | None, str]:
+    """How many bytes a run's state may take, by default of this machine's memory; and how that is said."""
+    if available is not None:
+        return available, f"{shown_bytes(available)} are there"
+    machine = available_bytes()
+    if machine is None:
+        return None, ""
+    share = int(MEMORY_SHARE * machine) - (_PROCESS_BYTES if on_cpu() else 0)
+    return max(0, share), f"{shown_bytes(machine)} are there, of which it may take {shown_bytes(max(0, share))}"
+
+
+def held_bytes(state: Any, specs: Any, execution: Execution) -> int:
+    """Bytes that a part of a state takes of one memory, with the copies that devices of a CPU have of it.
+
+    Args:
+        state: arrays or their shapes.
+        specs: how each is laid out.
+        execution: the plan.
+    """
+    return sum(array.num_bytes // (1 if array.is_ring else 2) for array in _arrays(state, specs, execution))
 
 
 def available_bytes() -> int | None:
@@ -219,13 +243,13 @@ def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
         yield f"{above}num_envs", env.num_envs
 
 
-def _rounded(number: int) -> int:
+def rounded(number: int) -> int:
     """Down to two digits: what fits is known no better."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return number // unit * unit
 
 
-def _shown(num_bytes: float) -> str:
+def shown_bytes(num_bytes: float) -> str:
     """Bytes in words, with a sensible unit: ``19 GB``."""
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB"):
         if num_bytes < 1000 or unit == "PB":

@@ -118,7 +118,11 @@ def initial_state(workflow: Trainable, key: Key) -> State:
 
 
 def state_shapes(workflow: Trainable, key: Key) -> State:
-    """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once."""
+    """The shapes of the first state, which the memory can hold. The trace is that of the set-up, and is made once.
+
+    Raises:
+        ValueError: the memory cannot hold it.
+    """
     state = jax.eval_shape(_init_program(), workflow, jax.eval_shape(workflow.starts, key))
     check_memory(workflow, state, state_specs(workflow.execution, workflow.sharded_axes, state))
     return state

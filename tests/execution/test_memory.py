@@ -46,7 +46,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_fit_is_refused_at_once(workflow: Any, config: dict, said: str, machine: None) -> None:
     started = time.monotonic()
     built = workflow.build_from_config(config)
-    with pytest.raises(ValueError, match=rf"This run needs at least .* of memory, and 16 GB are there: {said}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"This run needs at least .* of memory, and 16 GB are there, of which it may take 12.1 GB: {said}",
+    ):
         built.init(0)
     with pytest.raises(ValueError, match=said):
         built.compile_ahead(0)
@@ -161,4 +164,4 @@ def test_limits_of_control_groups_are_read(tmp_path: Path, groups: str | None, f
 
 def test_bytes_are_shown_with_a_sensible_unit() -> None:
     sizes = (999, 1000, 1.5e9, 2e15, 3e19)
-    assert [memory._shown(size) for size in sizes] == ["999 bytes", "1 kB", "1.5 GB", "2 PB", "30,000 PB"]
+    assert [memory.shown_bytes(size) for size in sizes] == ["999 bytes", "1 kB", "1.5 GB", "2 PB", "30,000 PB"]

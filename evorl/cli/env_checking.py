@@ -1,0 +1,105 @@
+"""``evorl check-env``: whether an environment of the user keeps its contract, and what comes of some random steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from evorl.cli.command_options import Option, read_options
+
+OPTIONS = {
+    "steps": Option(200, "steps of each copy, with random actions"),
+    "num_envs": Option(4, "copies that are stepped together"),
+    "max_episode_steps": Option(None, "the time limit of an episode; null for half of the steps where it has none"),
+    "seed": Option(0, "of the starts and the actions"),
+    "arguments": Option({}, "of the function, as in '{goal_reward: 2.0}'"),
+}
+
+
+def check_env_from_arguments(arguments: Sequence[str]) -> None:
+    """Look at an environment and say what was found.
+
+    Args:
+        arguments: ``package.module:function``, which makes it, and options.
+
+    Raises:
+        ValueError: the environment does not keep its contract; every sentence on a line of its own. Or an argument
+            cannot be.
+    """
+    from evorl.config.values import checked_mapping, positive
+
+    settings, unnamed = read_options(arguments, OPTIONS, "evorl check-env", unnamed="module:function")
+    if len(unnamed) != 1:
+        raise ValueError("Which environment? Give the function or class that makes it: evorl check-env my_envs:Walk.")
+    for name in ("steps", "num_envs"):
+        settings[name] = positive(settings[name], name)
+    if type(settings["seed"]) is not int:
+        raise ValueError(f"seed must be a whole number, got {settings['seed']!r}.")
+    settings["arguments"] = dict(checked_mapping(settings["arguments"], "arguments"))
+    _check(unnamed[0], settings)
+
+
+def _check(factory: str, settings: dict[str, Any]) -> None:
+    import jax
+
+    from evorl.envs import create_env
+    from evorl.envs.env_check import env_problems
+    from evorl.envs.env_trial import try_env
+
+    single = _single_env(factory, settings["arguments"])
+    started = time.perf_counter()
+    if single is not None:
+        _refuse(factory, list(env_problems(single)))
+    seconds = time.perf_counter() - started
+    limit = settings["max_episode_steps"]
+    if limit is None and single is not None and single.max_episode_steps is None:
+        limit = max(1, settings["steps"] // 2)
+    env = create_env(
+        {"factory": factory, **settings["arguments"]}, parallel=settings["num_envs"], max_episode_steps=limit
+    )
+    try:
+        print(factory)
+        print(f"  observations  {env.obs_space}")
+        print(f"  actions       {env.action_space}")
+        if single is not None:
+            print(f"  contract      kept, in {1000 * seconds:.0f} ms of tracing")
+        trial = try_env(env, settings["steps"], jax.random.key(settings["seed"]))
+    finally:
+        env.close()
+    print(f"  played        {trial.num_steps:,} random steps, {len(trial.returns):,} episodes ended")
+    if len(trial.returns):
+        lengths, returns = trial.lengths, trial.returns
+        print(f"  episodes      {lengths.mean():.1f} steps ({lengths.min()} to {lengths.max()}) in the mean,", end=" ")
+        print(f"return {returns.mean():.3g} ({returns.min():.3g} to {returns.max():.3g})")
+    print("  rewards       {:.3g} to {:.3g}, {:.3g} in the mean".format(*(trial.rewards[i] for i in (0, 2, 1))))
+    for note in trial.notes:
+        print(f"Note: {note}")
+    _refuse(factory, list(trial.problems))
+    print("Nothing is wrong with it that these steps could show.")
+
+
+def _single_env(factory: str, arguments: dict[str, Any]) -> Any:
+    """The ``Env`` that a function makes; ``None`` where it makes simulators, whose bridge has the shapes right."""
+    from evorl.config.names import load_named
+    from evorl.envs.env import Env
+    from evorl.envs.options import parameter_names
+    from evorl.envs.user import made_by
+
+    function = load_named(factory, "the environment")
+    if "num_envs" in parameter_names(function):
+        return None
+    unknown = set(arguments) - parameter_names(function)
+    made = None if unknown else made_by(function, arguments)  # ``create_env`` names what is unknown
+    if made is not None and not isinstance(made, Env) and hasattr(made, "observation_space"):
+        made.close()
+        return None
+    return made
+
+
+def _refuse(factory: str, problems: list[str]) -> None:
+    if len(problems) == 1:
+        raise ValueError(f"{factory}: {problems[0]}")
+    if problems:
+        lines = "".join(f"\n  {number}. {problem}" for number, problem in enumerate(problems, 1))
+        raise ValueError(f"{factory} has {len(problems)} faults:{lines}")

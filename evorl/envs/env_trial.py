@@ -1,0 +1,237 @@
+"""An environment tried out: some steps of random actions, and what is wrong with what came of them.
+
+``evorl.envs.env_check`` looks at shapes, which says nothing of numbers: these are looked at here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.envs.env import Env, EnvState
+from evorl.envs.space import Box, Discrete, Space
+from evorl.envs.vector import VectorEnv
+from evorl.types import Key
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What came of some steps.
+
+    Attributes:
+        num_steps: of all environments together.
+        returns: of the episodes that ended.
+        lengths: of these, in steps.
+        rewards: least, mean and greatest reward.
+        problems: what must be mended, a sentence each.
+        notes: what may be meant so.
+    """
+
+    num_steps: int
+    returns: np.ndarray
+    lengths: np.ndarray
+    rewards: tuple[float, float, float]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def try_env(env: VectorEnv, num_steps: int, key: Key) -> Trial:
+    """Step an environment with random actions, twice from the same key, and look at every number.
+
+    Args:
+        env: of B copies, whose episodes follow one another.
+        num_steps: of each copy.
+        key: of the starts and the actions.
+    """
+    start, played = _play(env, num_steps, key)
+    # Simulators on the host go on as they are: a second reset is another episode to them, with seeds of its own.
+    of_same_key = [] if env.steps_on_host else [_play(env, num_steps, key)]
+    problems = [*_number_problems(env, start, played), *_space_problems(env, start, played)]
+    problems += [problem for _, again in of_same_key for problem in _differences(played, again)]
+    if not env.steps_on_host and env.num_agents == 1:
+        problems += list(_trace_problems(env.env)) or list(_info_problems(env.env, key))
+    done, rewards = played["done"], played["reward"]
+    return Trial(
+        num_steps=done.size,
+        returns=played["episode_return"][done],
+        lengths=played["episode_length"][done],
+        rewards=(float(rewards.min()), float(rewards.mean()), float(rewards.max())),
+        problems=tuple(problems),
+        notes=tuple(_notes(start, played)),
+    )
+
+
+def _play(env: VectorEnv, num_steps: int, key: Key) -> tuple[Any, dict[str, Any]]:
+    """The first observations ``[B, ...]``, and what was seen of each step ``[T, B, ...]``."""
+    reset_key, actions_key = jax.random.split(key)
+    state = env.reset(reset_key)
+    start = jax.device_get(state.obs)
+    keys = jax.random.split(actions_key, (num_steps, env.num_envs))
+    actions = jax.jit(jax.vmap(jax.vmap(env.action_space.sample)))(keys)
+    rows = []
+    for t in range(num_steps):
+        state = env.step(state, jax.tree.map(lambda x, t=t: x[t], actions))
+        info = state.info
+        row = {"obs": info.next_obs, "start": state.obs, "reward": state.reward, "done": state.done}
+        rows.append(jax.device_get(row | {name: info[name] for name in ("episode_return", "episode_length")}))
+    return start, {**jax.tree.map(lambda *x: np.stack(x), *rows), "actions": jax.device_get(actions)}
+
+
+def _number_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
+    """Numbers that are NaN or infinite: the first of each kind."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(start):
+        if not _is_finite(leaf).all():
+            yield f"The first observation{_entry(path)} has a {_bad_number(leaf)} in it: {_brief(leaf)}."
+    for path, leaf in [((), played["reward"]), *jax.tree_util.tree_leaves_with_path(played["obs"])]:
+        what = "The reward" if leaf is played["reward"] else f"The observation{_entry(path)}"
+        bad = ~_is_finite(leaf).reshape(*leaf.shape[:2], -1).all(axis=-1)
+        if bad.any():
+            t, i = np.argwhere(bad)[0]
+            yield (
+                f"{what} became {_bad_number(leaf[t, i])} in step {t + 1} of environment {i}, by the action "
+                f"{_action(played, t, i)}: look for a division by 0, a root or logarithm of what may be negative, or "
+                "physics that blow up."
+            )
+
+
+def _space_problems(env: VectorEnv, start: Any, played: dict[str, Any]) -> Iterator[str]:
+    """The first observation that is outside of the space, for each of its parts."""
+    firsts, laters = _parts(env.obs_space, start), _parts(env.obs_space, played["obs"])
+    for (space, name, first), (_, _, later) in zip(firsts, laters, strict=True):
+        for what, values, axes in (("after a reset", first, 1), ("after a step", later, 2)):
+            outside = ~np.asarray(space.contains(jnp.asarray(values))) & _is_finite(values).reshape(
+                *values.shape[:axes], -1
+            ).all(axis=-1)
+            if outside.any():
+                value = values[tuple(np.argwhere(outside)[0])]
+                yield (
+                    f"The observation{name} {what} is outside of its space: {_beyond(space, value)} Widen obs_space, "
+                    "or clip the observation."
+                )
+                break
+
+
+def _parts(space: Space, obs: Any, name: str = "") -> Iterator[tuple[Space, str, np.ndarray]]:
+    """The spaces that hold arrays, each with its name and what was seen of it."""
+    spaces = getattr(space, "spaces", None)
+    if spaces is None:
+        yield space, name and f" {name[1:]!r}", np.asarray(obs)
+        return
+    entries = spaces.items() if isinstance(spaces, dict) else enumerate(spaces)
+    for entry, part in entries:
+        yield from _parts(part, obs[entry], f"{name}.{entry}")
+
+
+def _beyond(space: Space, value: np.ndarray) -> str:
+    """Which number of an observation is outside of which bounds."""
+    if isinstance(space, Box):
+        wrong = (value < space.low) | (value > space.high)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            index = f"[{', '.join(map(str, at))}]" if at else ""
+            return f"its number{index} is {value[at]:g}, and {space.low[at]:g} to {space.high[at]:g} are allowed."
+    if isinstance(space, Discrete):
+        return f"it is {value}, and 0 to {space.n - 1} are allowed."
+    return f"it is {_brief(value)}."
+
+
+def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
+    """What is not the same when it is played again from the same key with the same actions."""
+    for what in ("obs", "reward", "done"):
+        pairs = zip(jax.tree.leaves(played[what]), jax.tree.leaves(again[what]), strict=True)
+        if not all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs):
+            yield (
+                f"The same key and the same actions gave another {what} the second time: random numbers must come from "
+                "the key of reset (keep one in env_state for those of step), and nothing kept in the environment."
+            )
+            return
+
+
+def _trace_problems(env: Env) -> Iterator[str]:
+    """Whether tracing a method again makes another program: it read something that is not in its arguments."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(env.reset, key)
+    for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):
+        first, second = (_program(method, arguments) for _ in range(2))
+        if first != second:
+            yield (
+                f"{type(env.unwrapped).__name__}.{method.__name__} becomes another program each time it is compiled: "
+                "it reads NumPy's or Python's random numbers, the time, or something that it changes itself. Compiled, "
+                "it would have the same value for ever. Draw with jax.random from the key."
+            )
+            return
+
+
+def _program(method: Callable, arguments: tuple) -> tuple:
+    closed = jax.make_jaxpr(lambda *arguments: method(*arguments))(*arguments)
+    constants = [np.asarray(x).tobytes() for x in closed.consts if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]
+    return str(closed.jaxpr), tuple(constants)
+
+
+def _info_problems(env: Env, key: Key) -> Iterator[str]:
+    """Whether ``step`` reads ``info``, which wrappers and rollouts change and leave out."""
+
+    def steps(state: EnvState, action: Any) -> tuple[EnvState, EnvState]:
+        bare = state.replace(info=jax.tree.map(jnp.ones_like, state.info))
+        return env.step(state, action), env.step(bare, action)
+
+    state, action = jax.jit(env.reset)(key), env.action_space.sample(jax.random.fold_in(key, 1))
+    ours, theirs = jax.device_get(jax.tree.map(_plain, jax.jit(steps)(state, action)))
+    same = [
+        np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        for a, b in zip(jax.tree.leaves(ours.env_state), jax.tree.leaves(theirs.env_state), strict=True)
+    ]
+    if not all(same) or not np.array_equal(ours.reward, theirs.reward, equal_nan=True):
+        yield (
+            f"{type(env.unwrapped).__name__}.step reads env_state.info, which others change: what it needs to know "
+            "belongs into env_state.env_state."
+        )
+
+
+def _plain(leaf: Any) -> Any:
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def _notes(start: Any, played: dict[str, Any]) -> Iterator[str]:
+    """What need not be wrong."""
+    done = played["done"]
+    starts = [np.concatenate([np.asarray(a), b[done]]) for a, b in _pairs(start, played["start"])]
+    if len(starts[0]) > 1 and all((x == x[:1]).all() for x in starts):
+        yield "Every episode starts from the same observation: is the key used?"
+    if not done.any():
+        yield "No episode ended: give env.max_episode_steps in training, unless they are meant to be so long."
+    if (played["reward"] == 0).all():
+        yield "Every reward was 0: random actions learn nothing of it."
+
+
+def _pairs(start: Any, later: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield from zip(jax.tree.leaves(start), jax.tree.leaves(later), strict=True)
+
+
+def _is_finite(x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    return np.isfinite(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.ones(x.shape, bool)
+
+
+def _bad_number(x: Any) -> str:
+    return "NaN" if np.isnan(x).any() else "infinite"
+
+
+def _entry(path: Any) -> str:
+    return f" {jax.tree_util.keystr(path, simple=True, separator='.')!r}" if path else ""
+
+
+def _action(played: dict[str, Any], t: int, i: int) -> str:
+    return _brief(jax.tree.map(lambda x: x[t, i], played["actions"]))
+
+
+def _brief(value: Any) -> str:
+    if not hasattr(value, "shape"):
+        return str(value)
+    return " ".join(np.array2string(np.asarray(value), precision=3, threshold=8).split())

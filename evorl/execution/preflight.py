@@ -1,0 +1,142 @@
+"""What a run will need, told from shapes before anything is built: parameters, memory, iterations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import resource
+import sys
+from typing import Any
+
+import jax
+
+from evorl.agent import AgentState
+from evorl.execution import programs
+from evorl.execution.live_bytes import num_equations, temporary_bytes
+from evorl.execution.memory import MEMORY_SHARE, available_bytes, held_bytes, shown_bytes
+from evorl.ops.collectives import on_cpu
+from evorl.replay_buffers.ring import ReplayState
+
+# Fitted to measured runs on a CPU, see docs/guide/preflight.md: what a compiler holds of a program for each of its
+# equations, and what every run takes once it trains: the compiler itself, recorders, what writes checkpoints.
+COMPILING_BYTES = 42_000
+RUNNING_BYTES = 500_000_000
+# Entries of the state by what a person calls them.
+_LABELS = {
+    "env_state": "environments",
+    "replay_state": "replay",
+    "opt_state": "optimizers",
+    "agent_state": "agent",
+    "members": "population",
+    "shared": "replay",
+    "ec_state": "search",
+    "best": "search",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preflight:
+    """What is known of a run beforehand.
+
+    Attributes:
+        parameters: how many numbers each part of an agent has, by its name; of one seed and one member.
+        entries: bytes of the state on each device, by what they are for.
+        num_devices: that share it.
+        state_bytes: of the whole state in this machine's memory; of one accelerator.
+        step_bytes: what an iteration holds besides, estimated.
+        process_bytes: what the process takes without them, with its compiler; 0 of an accelerator's memory.
+        available: bytes of memory; ``None`` where nothing tells.
+        num_iterations: of the training; ``None`` where iterations differ in length.
+        steps_per_iteration: environment steps of each seed; at most.
+    """
+
+    parameters: dict[str, int]
+    entries: dict[str, int]
+    num_devices: int
+    state_bytes: int
+    step_bytes: int
+    process_bytes: int
+    available: int | None
+    num_iterations: int | None
+    steps_per_iteration: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the run is expected to take."""
+        return self.process_bytes + self.state_bytes + self.step_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether it takes no more than its share of the memory."""
+        return self.available is None or self.peak_bytes <= MEMORY_SHARE * self.available
+
+    def lines(self) -> list[str]:
+        """In words, a line each."""
+        parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
+        where = f"each of {self.num_devices} devices" if self.num_devices > 1 else "the device"
+        lines = [f"parameters    {sum(self.parameters.values()):,} ({parts})" if parts else "parameters    none"]
+        lines += [f"{label:13s} {shown_bytes(size)} on {where}" for label, size in self.entries.items() if size]
+        lines.append(
+            f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} besides the state"
+        )
+        if self.num_iterations is None:
+            lines.append("iterations    they differ in length")
+        else:
+            lines.append(f"iterations    {self.num_iterations:,}")
+        there = "" if self.available is None else f" of {shown_bytes(self.available)}"
+        lines.append(f"memory        about {shown_bytes(self.peak_bytes)} at most{there}: {self._sum()}")
+        return lines
+
+    def _sum(self) -> str:
+        sizes = {"process and compiler": self.process_bytes, "state": self.state_bytes, "iteration": self.step_bytes}
+        return ", ".join(f"{name} {shown_bytes(size)}" for name, size in sizes.items() if size)
+
+
+def preflight(workflow: Any) -> Preflight:
+    """What a workflow's training will need. The training is traced for it, and nothing is allocated or compiled.
+
+    Raises:
+        ValueError: its state alone is more than the memory can hold; with the largest setting that could.
+    """
+    key = jax.random.key(0)
+    state = programs.state_shapes(workflow, key)
+    execution = workflow.execution
+    specs = programs.state_specs(execution, workflow.sharded_axes, state)
+    traced = programs.training_program(execution.in_order).trace(workflow, programs.laid_out(workflow, state), 1)
+    on_one = temporary_bytes(traced.jaxpr)
+    devices = max(1, execution.num_devices // jax.process_count()) if on_cpu() else 1
+    sizes = {name: held_bytes(state[name], specs[name], execution) for name in state}
+    entries: dict[str, int] = {}
+    for name, size in sizes.items():
+        label = _LABELS.get(name, "others")
+        entries[label] = entries.get(label, 0) + size // devices
+    steps = workflow.timesteps_per_iteration
+    return Preflight(
+        parameters=_parameters(state, execution.num_seeds),
+        entries=entries,
+        num_devices=execution.num_devices,
+        state_bytes=sum(sizes.values()),
+        step_bytes=on_one * devices,
+        process_bytes=_process_bytes_with(num_equations(traced.jaxpr)) if on_cpu() else 0,
+        available=available_bytes(),
+        num_iterations=max(1, int(workflow.total_timesteps) // steps) if steps else None,
+        steps_per_iteration=steps or workflow.most_timesteps_per_iteration,
+    )
+
+
+def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
+    """Numbers of each part of the agent; of a population's first member."""
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AgentState | ReplayState))
+    agent = next((node for node in nodes if isinstance(node, AgentState)), None)
+    if agent is None:
+        return {}
+    axes = (num_seeds is not None) + (agent is not getattr(state, "agent_state", None))
+    parts = agent.params.items() if isinstance(agent.params, dict) else [("network", agent.params)]
+    return {str(name): sum(math.prod(x.shape[axes:]) for x in jax.tree.leaves(part)) for name, part in parts}
+
+
+def _process_bytes_with(num_equations: int) -> int:
+    """What the process will take: the most that it has taken so far, and what a program of this size has it take."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    so_far = most if sys.platform == "darwin" else most * 1024
+    return so_far + RUNNING_BYTES + COMPILING_BYTES * num_equations

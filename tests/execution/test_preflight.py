@@ -1,0 +1,60 @@
+"""What a run will need, told before anything is built."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+from evorl.execution import memory
+from evorl.execution import preflight as module
+from evorl.execution.preflight import Preflight, preflight
+from tests.support.small_workflows import inner_config, small
+
+GB = 10**9
+
+
+def test_a_learner_with_replay() -> None:
+    workflow = small("sac", "Pendulum-v1")
+    plan = preflight(workflow)
+    state = jax.eval_shape(workflow.setup, jax.random.key(0))
+    sizes = {name: sum(x.size for x in jax.tree.leaves(part)) for name, part in state.agent_state.params.items()}
+    assert plan.parameters == sizes
+    replay = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.replay_state))
+    assert plan.entries["replay"] == replay
+    assert plan.entries["agent"] == 4 * sum(sizes.values())
+    assert plan.state_bytes == sum(plan.entries.values())
+    assert plan.peak_bytes == plan.state_bytes + plan.step_bytes + plan.process_bytes
+    assert plan.process_bytes > 50_000_000
+    assert (plan.num_iterations, plan.steps_per_iteration) == (20, 8)
+    said = "\n".join(plan.lines())
+    assert f"parameters    {sum(sizes.values()):,} (" in said
+    assert "iterations    20" in said
+
+
+def test_more_environments_take_more_of_an_iteration() -> None:
+    few, many = (preflight(small("ppo", num_envs=n, rollout_length=64)) for n in (8, 800))
+    assert many.step_bytes > 50 * few.step_bytes
+    assert many.entries["environments"] == pytest.approx(100 * few.entries["environments"], rel=0.01)
+    assert many.parameters == few.parameters
+
+
+def test_members_and_seeds_count_and_parameters_are_those_of_one() -> None:
+    space = {"discount": {"low": 0.9, "high": 0.99}}
+    population = small("pbt", "CartPole-v1", inner=inner_config("ppo"), num_members=4, search_space=space)
+    alone, seeds = preflight(small("ppo")), preflight(small("ppo", num_seeds=3))
+    assert preflight(population).parameters == alone.parameters == seeds.parameters
+    assert preflight(population).entries["population"] >= 4 * alone.entries["agent"]
+    assert seeds.entries["agent"] == 3 * alone.entries["agent"]
+
+
+def test_it_fits_if_a_share_of_the_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(peak: int, available: int | None) -> Preflight:
+        return Preflight({}, {}, 1, peak, 0, 0, available, 3, 4)
+
+    assert plan(8 * GB, 10 * GB).fits
+    assert not plan(9 * GB, 10 * GB).fits
+    assert plan(9 * GB, None).fits
+    assert plan(9 * GB, 10 * GB).lines()[-1] == "memory        about 9 GB at most of 10 GB: state 9 GB"
+    monkeypatch.setattr(memory, "available_bytes", lambda: 16 * GB)
+    with pytest.raises(ValueError, match=r"replay_capacity=1,000,000,000 is too large\. The largest that may fit is"):
+        module.preflight(small("sac", "Pendulum-v1", replay_capacity=1e9))
