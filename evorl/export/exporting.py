@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
-from evorl.config.values import check_names, checked_value
 from evorl.export import FORMATS
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         ValueError: no run is named, or an option cannot be.
         RunFolderError: there is no such run.
     """
+    from evorl.config.values import checked_value
+
     if not settings["run"]:
         raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
     for name in ("sample", "trust"):
@@ -87,6 +88,8 @@ def from_zero(value: Any, name: str) -> int:
 
 
 def _formats(given: Any) -> list[str]:
+    from evorl.config.values import check_names
+
     if not given:
         raise ValueError(f"Which format? Give format={'|'.join(FORMATS)}, or several as in format=onnx,numpy.")
     formats = list(dict.fromkeys(part.strip() for part in str(given).split(",")))

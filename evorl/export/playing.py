@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
-from evorl.config.values import checked_value, positive
 from evorl.export.exporting import POLICY_OPTIONS, from_zero, policy_of
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
         RunFolderError: there is no such run.
         HostEnvError: the environment failed, or nothing here can draw it.
     """
+    from evorl.config.values import checked_value, positive
+
     settings, _ = read_options(arguments, OPTIONS, "evorl play")
     for name in ("episodes", "max_steps", "frames", "fps"):
         positive(settings[name], name)
