@@ -14,8 +14,10 @@ from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
+from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, leaving_together, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import check_run_settings, names_a_run, run_settings, wandb_settings
+from evorl.cli.planning import FLAG, print_plan, refuse_hopeless_sizes
 from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words, stop_on_signals
@@ -57,9 +59,7 @@ def run_command(task: Any, names_run: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
-        if names_run == "resume" and "--plan" in arguments:
-            from evorl.cli.planning import print_plan
-
+        if names_run == "resume" and FLAG in arguments:
             print_plan(arguments)
             return
         import hydra
@@ -117,8 +117,6 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     Returns:
         The best evaluation return: what a hyper-parameter search maximises.
     """
-    from evorl.cli.init_from import refuse_with_resume, warm_start_from
-    from evorl.cli.planning import refuse_hopeless_sizes
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
@@ -159,9 +157,7 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
                 recorder.message(notice)
             recorder.message(f"Resuming {folder.path} at {progress['timesteps']:,} steps.")
         if beginning:
-            state = beginning.first_state(config.seed)
-            for sentence in beginning.said:
-                recorder.message(sentence)
+            state = begin_with(beginning, config.seed, recorder)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
