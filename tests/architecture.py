@@ -51,10 +51,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, "av", "onnx", "onnxruntime", "optuna"}
-OPTIONAL_LIBRARIES |= set(
-    "wandb evosax gymnasium gymnasium_robotics ale_py ray mujoco mujoco_playground minari".split()
-)
+OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"av onnx onnxruntime optuna wandb evosax gymnasium gymnasium_robotics".split()}
+OPTIONAL_LIBRARIES |= {"ale_py", "ray", "mujoco", "mujoco_playground", "minari"}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (

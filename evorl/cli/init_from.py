@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.runs.recording import Recorder
+    from evorl.types import State
     from evorl.workflows.warm_start import WarmStart
     from evorl.workflows.workflow import Workflow
 
@@ -32,6 +34,13 @@ def warm_start_from(config: DictConfig, workflow: Workflow) -> WarmStart | None:
     folder = RunFolder.find(settings["run"], config.runs_folder)
     config.init_from = {**settings, "run": str(folder.path)}
     return warm_start(workflow, folder.path, settings["parts"], settings["which"])
+
+
+def begin_with(start: WarmStart, seed: int, recorder: Recorder) -> State:
+    """The first state, after it was told what it begins with."""
+    for sentence in start.said:
+        recorder.message(sentence)
+    return start.first_state(seed)
 
 
 def refuse_with_resume(overrides: Sequence[str]) -> None:

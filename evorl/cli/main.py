@@ -14,6 +14,7 @@ from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
 from evorl.cli.joining import leaving_together
 from evorl.cli.overrides import names_a_run, run_settings
+from evorl.cli.planning import FLAG, print_plan
 from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words
@@ -54,9 +55,7 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
-        if names_run == "resume" and "--plan" in arguments:
-            from evorl.cli.planning import print_plan
-
+        if names_run == "resume" and FLAG in arguments:
             print_plan(arguments)
             return
         from omegaconf import OmegaConf

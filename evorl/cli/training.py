@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
+from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import check_run_settings, wandb_settings
+from evorl.cli.planning import refuse_hopeless_sizes
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
@@ -28,8 +30,6 @@ _STARTED = time.perf_counter()
 
 def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
     """As ``train_from_config``, for a job of a sweep that has its ``place``."""
-    from evorl.cli.init_from import warm_start_from
-    from evorl.cli.planning import refuse_hopeless_sizes
     from evorl.cli.sweep import Trained
     from evorl.execution.restoring import restore
     from evorl.ops.processes import any_says, is_first
@@ -73,11 +73,11 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
             recorder.resume_at(progress["iterations"])
             notices = _resumed_in_words(folder, checkpointer, progress)
         else:
-            said = beginning.said if beginning else ()
-            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow), *said))
-        state = beginning.first_state(config.seed) if beginning else state
+            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow)))
         for notice in notices:
             recorder.message(notice)
+        if beginning:
+            state = begin_with(beginning, config.seed, recorder)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
@@ -100,7 +100,6 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | 
 
 def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:
     """The config of a run that goes on, with what is changed, and its folder; of another one as it is."""
-    from evorl.cli.init_from import refuse_with_resume
     from evorl.runs.folder import RunFolder
     from evorl.runs.run_state import refuse_running
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
-from evorl.cli.stored_run import build_workflow, prepare_for, restore, stored_config
+from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
@@ -67,6 +67,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         ImportError: what writes the format is not installed.
     """
     request = _request(arguments)
+    from evorl.execution.restoring import restore
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 

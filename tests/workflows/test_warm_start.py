@@ -131,7 +131,7 @@ def test_of_one_network(tmp_path: Path) -> None:
 def test_evolution_searches_around_the_policy_of_a_gradient_learner(ppo_run: tuple[Path, Any]) -> None:
     folder, agent = ppo_run
     optimizer = {"name": "openes", "pop_size": 4}
-    evolution = small(
+    evolution: Any = small(
         "neuroevolution", ENV, optimizer=optimizer, agent={"network": {"torso": [8]}, "normalize_obs": True}
     )
     state = warm_start(evolution, folder).first_state(5)
