@@ -77,7 +77,9 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         require_encoder()
     folder = RunFolder.find(request.run, request.runs_folder)
     config, _ = stored_config(folder, request.trust, ())
-    config.update({"eval_episodes": request.episodes, "devices": 1, "evaluation": None, "actors": None})
+    config.update({"devices": 1, "evaluation": None, "actors": None})
+    if _library_of(config) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
+        config.eval_episodes = request.episodes
     folder.refuse_links()
     _prepare_to_draw(config, request.format)
     prepare_for(config)
@@ -136,8 +138,7 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         "PYGAME_HIDE_SUPPORT_PROMPT": "1",
     }.items():
         os.environ.setdefault(name, value)
-    env = config.env
-    library = env.get("library") if hasattr(env, "get") else None
+    library = _library_of(config)
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
     elif library != "gymnax":
@@ -145,6 +146,10 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
 
         with _pages_told(kind):
             draw_without_screen()
+
+
+def _library_of(config: Any) -> str | None:
+    return config.env.get("library") if hasattr(config.env, "get") else None
 
 
 @contextlib.contextmanager

@@ -122,6 +122,11 @@ class PettingZooVectorEnv(HostVectorEnv):
             return bool(ends.any() or cuts.any() or not left)
         return bool(cuts.any() or not left or self._gone[copy].all())
 
+    @property
+    def num_agents(self) -> int:
+        """A."""
+        return len(self._agents)
+
     def render(self) -> np.ndarray | None:
         """A picture of the first copy, made with ``render_mode: rgb_array``."""
         return self._envs[0].render() if getattr(self._envs[0], "render_mode", None) == "rgb_array" else None

@@ -14,10 +14,16 @@ from evorl.runs.files import make_folder, open_to_write, writing_to
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder, Row, RunPlan
 
-# What a process begins with: it gives way to the training, and then it is the command line.
-_WITH_LESS_PRIORITY = (
-    "import os; os.nice(10) if hasattr(os, 'nice') else None; from evorl.cli.commands import main; main()"
-)
+# What a process begins with: it gives way to the training, is none of its processes, and then it is the command line.
+_BESIDE_THE_TRAINING = """
+import os
+from evorl.cli.commands import main
+from evorl.cli.joining import PLACE_VARIABLE
+os.environ.pop(PLACE_VARIABLE, None)
+if hasattr(os, "nice"):
+    os.nice(10)
+main()
+"""
 
 
 class VideoRecorder(Recorder):
@@ -43,7 +49,7 @@ class VideoRecorder(Recorder):
         if interval <= 0:
             raise ValueError(f"the interval between pictures must be positive, got {interval}.")
         self._folder, self._interval = folder, interval
-        self._command = tuple(command or (sys.executable, "-c", _WITH_LESS_PRIORITY))
+        self._command = tuple(command or (sys.executable, "-c", _BESIDE_THE_TRAINING))
         self._intervals = 0  # that are over
         self._checkpoints, self._shown = RunCheckpointer(folder.checkpoints), None
         self.process: subprocess.Popen | None = None

@@ -256,7 +256,9 @@ def _one_that_draws(env: VectorEnv, config: Mapping[str, Any] | str) -> Any:
         factory = settings.get("factory")
         if factory is None or "render_mode" in parameter_names(load_named(factory, "env.factory")):
             settings["render_mode"] = "rgb_array"
-    return create_env(settings, parallel=env.num_agents, autoreset_mode="disabled")
+    simulators: Any = getattr(env, "simulators", None)
+    rows = getattr(simulators.usual, "num_agents", 1) if simulators is not None else env.num_agents
+    return create_env(settings, parallel=rows, autoreset_mode="disabled")
 
 
 def _fitted(picture: np.ndarray, size: int, whose: str) -> np.ndarray:

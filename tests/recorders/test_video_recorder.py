@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evorl.cli.joining import Place
 from evorl.recorders.video_recorder import VideoRecorder
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
@@ -94,3 +95,20 @@ def test_a_resumed_run_draws_what_is_due_then(folder: RunFolder) -> None:
 def test_an_interval_is_positive(folder: RunFolder) -> None:
     with pytest.raises(ValueError, match="must be positive, got 0"):
         VideoRecorder(folder, 0)
+
+
+def test_what_draws_is_no_process_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of several processes of a program would wait for the others, before it looks for a workflow."""
+    place = Place(0, 2, "localhost:1", local_index=1, local_count=2, devices=1, command="train")
+    for name, value in place.as_variable().items():
+        monkeypatch.setenv(name, value)
+    settings = {"workflow": "evorl.nowhere.Workflow", "seed": 0, "env": {"library": "gymnax", "name": "CartPole-v1"}}
+    rest = {"recorders": {}, "checkpoints_kept": 1, "compilation_cache": False}
+    folder = RunFolder.create(tmp_path, settings | rest, "run")
+    save(folder, 1, 1.0)
+    recorder = VideoRecorder(folder, STEPS)
+    recorder.start(make_plan())
+    recorder.write(make_row(1))
+    assert recorder.process is not None
+    assert recorder.process.wait(120) == 1
+    assert "evorl.nowhere.Workflow" in recorder.log.read_text()
