@@ -11,7 +11,7 @@ import pytest
 from evorl.envs import create_env
 from evorl.envs.vector import VmapAutoResetWrapper
 from evorl.execution import plan
-from evorl.execution.plan import plan_execution
+from evorl.execution.plan import describe_devices, plan_execution
 from evorl.execution.programs import SEED_AXIS, Execution
 from evorl.execution.trainable import _mesh
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS
@@ -156,3 +156,9 @@ def test_agents_of_a_copy_stay_together() -> None:
         ValueError, match="env_chunk=4 was asked for, and blocks of environments might part the 2 agents"
     ):
         plan_execution(env, env_chunk=4)
+
+
+def test_devices_in_words() -> None:
+    kinds = {device.device_kind for device in jax.devices()}
+    assert len(kinds) == 1
+    assert describe_devices() == f"{jax.device_count()} x {kinds.pop()}"
