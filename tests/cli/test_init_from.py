@@ -14,6 +14,7 @@ from evorl.cli import main as cli
 from evorl.cli.arguments import overrides_first
 from evorl.cli.init_from import refuse_with_resume, warm_start_from
 from evorl.cli.stored_run import build_workflow
+from evorl.execution.restoring import restore
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.workflows.workflow import Workflow
@@ -36,7 +37,7 @@ def test_a_run_is_fine_tuned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(Workflow, "learn", noting)
     first = train()
     workflow = build_workflow(first.load_config())
-    kept, _ = cli.restore(workflow, RunCheckpointer(first.checkpoints), 0, "latest", ("agent_state",))
+    kept, _ = restore(workflow, RunCheckpointer(first.checkpoints), 0, "latest", ("agent_state",))
     second = train(
         "init_from=latest", "init_from.which=latest", "init_from.parts=[policy]", "optimizer.learning_rate=1e-4"
     )

@@ -10,7 +10,7 @@ import pytest
 from evorl.cli import main as cli
 from evorl.cli.planning import print_plan, refuse_hopeless_sizes
 from evorl.execution import memory, preflight
-from tests.cli.test_main import SMALL
+from tests.support.command_line import SMALL
 
 
 def test_nothing_is_made(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
