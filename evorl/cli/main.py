@@ -24,7 +24,7 @@ from evorl.config.names import load
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from evorl.cli.sweep import Place, Trained
+    from evorl.cli.multirun import JobPlace, Trained
 
 
 def train() -> None:
@@ -93,8 +93,8 @@ def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> N
 
 def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+    from evorl.cli.multirun import is_sweep, resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
-    from evorl.cli.sweep import is_sweep, resume_sweep, start_sweep
 
     folder, trust = sweep_to_resume(arguments, usual)
     if folder is None and not is_sweep(arguments):
@@ -103,7 +103,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     def check(job: Sequence[str]) -> None:
         _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
 
-    def train(job: Sequence[str], place: Place) -> Trained:
+    def train(job: Sequence[str], place: JobPlace) -> Trained:
         trained: list[Trained] = []
 
         def task(config: DictConfig) -> None:
@@ -114,7 +114,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
         _with_hydra(job, task)
         return trained[0]
 
-    def resume(place: Place) -> Trained:
+    def resume(place: JobPlace) -> Trained:
         words = [f"trust={str(trust).lower()}"]
         settings = run_settings(words, usual)
         settings.resume = str(place.root / place.name)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from evorl.cli.sweep import Place, Trained
+    from evorl.cli.multirun import JobPlace, Trained
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.optuna_study import OptunaStudy, Trial
 
@@ -23,7 +23,7 @@ def search_from_config(
     config: DictConfig,
     find_folder: Callable[[], RunFolder],
     resume_command: Callable[[RunFolder], str],
-    train: Callable[[DictConfig, Place], Trained],
+    train: Callable[[DictConfig, JobPlace], Trained],
 ) -> Trained:
     """Try ``config.search.trials`` settings, or go on with those that are left.
 
@@ -37,8 +37,8 @@ def search_from_config(
         ValueError: a setting cannot be, in words.
         ImportError: Optuna is not installed.
     """
+    from evorl.cli.multirun import JobPlace, Trained
     from evorl.cli.signals import stop_on_signals
-    from evorl.cli.sweep import Place, Trained
     from evorl.execution.learning import TrainingDiverged
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.optuna_study import OptunaStudy
@@ -52,7 +52,7 @@ def search_from_config(
         while len(_ended(study)) < num_trials and not should_stop():
             trial = study.next_trial()
             print(f"[{trial.number + 1} of {num_trials}] {in_words(trial.setting)}", flush=True)
-            place = Place(folder.path, _name(trial), way_on, should_stop)
+            place = JobPlace(folder.path, _name(trial), way_on, should_stop)
             try:
                 trained = train(_config_of(trial, config, RunFolder(folder.path / _name(trial))), place)
             except TrainingDiverged as error:  # as a step size may be too large
@@ -112,7 +112,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
     """Say what came of it."""
-    from evorl.cli.sweep import Trained
+    from evorl.cli.multirun import Trained
 
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]
     best = max(found, key=lambda pair: pair[0], default=None)

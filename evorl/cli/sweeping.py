@@ -12,7 +12,7 @@ from evorl.cli.stored_run import build_workflow, prepare_for
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from evorl.cli.sweep import Trained
+    from evorl.cli.multirun import Trained
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import SweepRun
@@ -40,7 +40,7 @@ def sweep_from_config(
     Raises:
         ValueError: a setting cannot be, in words.
     """
-    from evorl.cli.sweep import Trained
+    from evorl.cli.multirun import Trained
     from evorl.config.nodes import plain
     from evorl.recorders import LogRecorder, ProgressRecorder
     from evorl.recorders.sweep_curves import draw_sweep

@@ -19,7 +19,7 @@ from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, sto
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from evorl.cli.sweep import Place, Trained
+    from evorl.cli.multirun import JobPlace, Trained
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _STARTED = time.perf_counter()
 
 
-def train_run(config: DictConfig, overrides: Sequence[str] = (), place: Place | None = None) -> Trained:
+def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
     """As ``train_from_config``, for a job of a sweep that has its ``place``."""
-    from evorl.cli.sweep import Trained
+    from evorl.cli.multirun import Trained
     from evorl.execution.restoring import restore
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder

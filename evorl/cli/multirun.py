@@ -31,7 +31,7 @@ class Trained(NamedTuple):
     stopped: bool
 
 
-class Place(NamedTuple):
+class JobPlace(NamedTuple):
     """Where a job's run is, and how it is told to go on.
 
     Attributes:
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     should_stop: Callable[[], bool]
 
 
-Train = Callable[[Sequence[str], Place], Trained]
+Train = Callable[[Sequence[str], JobPlace], Trained]
 
 
 def is_sweep(arguments: Sequence[str]) -> bool:
@@ -79,7 +79,7 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], Any],
     _run_jobs(SweepFolder.create(roots[-1] if roots else usual, flags, jobs), train)
 
 
-def resume_sweep(path: Path | str, train: Train, resume: Callable[[Place], Trained]) -> None:
+def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained]) -> None:
     """Go on with a sweep: what is finished is passed over, what was stopped goes on, all else starts.
 
     Args:
@@ -133,7 +133,7 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
         yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
 
 
-def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[Place], Trained] | None = None) -> None:
+def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Trained] | None = None) -> None:
     way_on = f"{train_command()} resume={sweep.path}"
     with stop_on_signals(way_on) as should_stop:
         for number, job in enumerate(sweep.jobs, start=1):
@@ -145,7 +145,7 @@ def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[Place], Traine
             resumes = resume is not None and sweep.run_of(job).saved_at is not None
             if not resumes:
                 job.folder = _free_name(sweep.path, job.folder)
-            place = Place(sweep.path, job.folder, way_on, should_stop)
+            place = JobPlace(sweep.path, job.folder, way_on, should_stop)
             stopped = _run_job(
                 sweep,
                 job,

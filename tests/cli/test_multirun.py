@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from evorl.cli.sweep import Place, Trained, combinations, is_sweep, ranked, resume_sweep, split_arguments, start_sweep
+from evorl.cli.multirun import (
+    JobPlace,
+    Trained,
+    combinations,
+    is_sweep,
+    ranked,
+    resume_sweep,
+    split_arguments,
+    start_sweep,
+)
 from evorl.execution.learning import TrainingDiverged
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
@@ -51,7 +60,7 @@ class Trainer:
     def __init__(self, outcomes: dict[str, Callable[[], Trained]]) -> None:
         self.outcomes, self.trained, self.resumed = outcomes, [], []
 
-    def train(self, job: list[str], place: Place) -> Trained:
+    def train(self, job: list[str], place: JobPlace) -> Trained:
         self.trained.append((job, place.name))
         folder = place.root / place.name
         (folder / "checkpoints/1").mkdir(parents=True)
@@ -59,7 +68,7 @@ class Trainer:
         (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,10,1.0\n2,20,3.0\n")
         return self.outcomes.get(job[-1], lambda: Trained(5.0, stopped=False))()
 
-    def resume(self, place: Place) -> Trained:
+    def resume(self, place: JobPlace) -> Trained:
         self.resumed.append(place.name)
         return Trained(7.0, stopped=False)
 
