@@ -48,6 +48,7 @@ def search_from_config(
     folder = find_folder()
     study = OptunaStudy(folder.path / "study.log", over, config.seed)
     way_on = resume_command(folder)
+    _write(folder.search_table, study, over)
     with stop_on_signals(way_on) as should_stop:
         while len(_ended(study)) < num_trials and not should_stop():
             trial = study.next_trial()
@@ -61,7 +62,7 @@ def search_from_config(
             if trained.stopped:
                 break
             study.end(trial, trained.best_return)
-            _write(folder.path / "search.csv", study, over)
+            _write(folder.search_table, study, over)
     return _told(study, folder, num_trials, way_on)
 
 

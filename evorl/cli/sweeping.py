@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evorl.cli.choices import choices, title_of
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, prepare_for
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from evorl.cli.multirun import Trained
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
+    from evorl.runs.recording import Recorder
     from evorl.sweeps.sweep_run import SweepRun
     from evorl.sweeps.sweep_table import Returns
 
@@ -42,7 +45,7 @@ def sweep_from_config(
     """
     from evorl.cli.multirun import Trained
     from evorl.config.nodes import plain
-    from evorl.recorders import LogRecorder, ProgressRecorder
+    from evorl.recorders import LogRecorder
     from evorl.recorders.sweep_curves import draw_sweep
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
@@ -55,6 +58,7 @@ def sweep_from_config(
     settings = sweep.settings(config.seed)
     groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
     folder = find_folder()
+    table, title = folder.sweep_table, title_of(config, choices())
     log, screen = LogRecorder(folder.log), config.recorders.progress
 
     def tell(text: str) -> None:
@@ -65,10 +69,10 @@ def sweep_from_config(
     programs = f"{len(groups)} program{'s' if len(groups) > 1 else ''}"
     tell(f"{len(settings)} settings of {', '.join(sweep.over)}: {programs}.")
     run = SweepRun(folder.path, sweep, groups, config.num_seeds, config.seed, config.devices, tell)
-    table = folder.path / "sweep.csv"
+    write_sweep(table, settings, run.returns(), config.num_seeds)
     try:
         with stop_on_signals(resume_command(folder)) as should_stop:
-            recorders = (lambda: [LogRecorder(folder.log), ProgressRecorder()]) if screen else (list)
+            recorders = functools.partial(_recorders, folder.log, title) if screen else list
             finished = run.train(recorders, should_stop)
             returns = run.returns()
             write_sweep(table, settings, returns, config.num_seeds)
@@ -84,6 +88,12 @@ def sweep_from_config(
         return Trained(score, False)
     finally:
         log.close()
+
+
+def _recorders(log: Path, title: str) -> list[Recorder]:
+    from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup
+
+    return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title)]
 
 
 def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) -> DictConfig:
@@ -110,10 +120,8 @@ def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str
 
     curves = {}
     for member in ranked(returns, range(len(settings))):
-        steps, seeds = (
-            sorted(returns[member]),
-            zip(*(returns[member][at] for at in sorted(returns[member])), strict=True),
-        )
+        steps = sorted(returns[member])
+        seeds = zip(*(returns[member][at] for at in steps), strict=True)
         curves[in_words(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]
     return curves
 
@@ -145,13 +153,33 @@ def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], me
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import last_score
 
-    others = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")}
-    path = folder.path / "best"
-    kept = (
-        RunFolder(path)
-        if path.exists()
-        else RunFolder.create(folder.path, of_setting(config, setting, **others), "best")
-    )
+    title = title_of(config, choices())
+    others = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")} | {"title": title}
+    kept = RunFolder(folder.path / "best")
+    if not kept.config.exists():
+        kept = RunFolder.create(folder.path, of_setting(config, setting, **others), "best")
+    of_best = run.returns()[member]
     state, progress = run.final_state(member)
-    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(run.returns()[member]))
+    _record(kept, of_best, title)
+    RunCheckpointer(kept.checkpoints).save(state, progress, last_score(of_best))
     return kept.path
+
+
+def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str) -> None:
+    """Evaluations of a setting as those of a run."""
+    import numpy as np
+
+    from evorl.execution.rows import describe_evaluation
+    from evorl.recorders import make_recorder
+    from evorl.runs.recording import RunPlan
+    from evorl.types import PyTreeDict
+
+    num_seeds = len(next(iter(returns.values())))
+    recorder = make_recorder(folder, title=title, progress=False, tensorboard=False)
+    recorder.resume_at(-1)
+    recorder.start(RunPlan(title, max(returns), 0, 0, num_seeds, 1))
+    for number, timesteps in enumerate(sorted(returns), start=1):
+        of_seeds = np.asarray(returns[timesteps] if num_seeds > 1 else returns[timesteps][0])
+        told = describe_evaluation(PyTreeDict(episode_return=of_seeds))
+        recorder.write({"iterations": number, "timesteps": timesteps, **told})
+    recorder.close()

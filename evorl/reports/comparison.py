@@ -21,9 +21,9 @@ MAX_POINTS = 200  # of a drawn curve
 MOST_GROUPS = 8  # that are told apart without being asked for
 # Settings by which runs may differ without learning otherwise, and those that say which run it is.
 _BESIDE = {
-    "resume", "run", "trust", "runs_folder", "checkpoints_kept", "recorders", "compilation_cache", "evaluation",
-    "devices", "env_chunk", "deterministic", "checkpoint_interval", "log_interval",
-}  # fmt: skip
+    *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
+    *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
+}
 _IDENTITY = {"workflow", "seed", "num_seeds", "env.library", "env.name"}
 ABSENT = "-"
 

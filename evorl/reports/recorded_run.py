@@ -191,7 +191,8 @@ class RecordedRun:
 def find_runs(folder: Path | str) -> list[RecordedRun]:
     """The runs in a folder at any depth, the folder itself being one perhaps, by their names.
 
-    A folder is a run if it has a config that names a workflow, and anything that was recorded.
+    A folder is a run if it has a config that names a workflow, and anything that was recorded; a sweep, or a search, is
+    none, but holds some.
 
     Raises:
         RunFolderError: there is no such folder.
@@ -233,7 +234,8 @@ def _epoch(time: Any) -> float | None:
 
 
 def _has_records(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _RECORDS)
+    of_many = RunFolder(folder).sweep_table.is_file() or RunFolder(folder).search_table.is_file()
+    return not of_many and any((folder / name).is_file() for name in _RECORDS)
 
 
 def _table(path: Path) -> Iterable[dict[str, float]]:

@@ -103,6 +103,16 @@ class RunFolder:
         return self.path / "videos"
 
     @property
+    def sweep_table(self) -> Path:
+        """What every setting of a sweep comes to, CSV; where there is one, the folder is that of a sweep."""
+        return self.path / "sweep.csv"
+
+    @property
+    def search_table(self) -> Path:
+        """What every trial of a search comes to, CSV; where there is one, the folder is that of a search."""
+        return self.path / "search.csv"
+
+    @property
     def log(self) -> Path:
         """What was said during the run, with times."""
         return self.path / "run.log"
