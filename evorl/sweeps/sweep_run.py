@@ -23,6 +23,7 @@ from evorl.types import State
 from evorl.workflows.side_by_side import SideBySideWorkflow
 
 FEW_ROWS = 16  # so many rows take hardly longer than one
+MOST_IDLE = 7  # settings that are trained once more, so that every device has as many rows
 
 
 @dataclasses.dataclass
@@ -55,7 +56,15 @@ class SweepRun:
     @functools.cached_property
     def at_once(self) -> tuple[int, ...]:
         """Settings of each group that are trained side by side."""
-        return tuple(self._at_once(group) for group in self.groups)
+        return tuple(self._for_all_devices(group, self._at_once(group)) for group in self.groups)
+
+    def _for_all_devices(self, group: Group, count: int) -> int:
+        """So many settings, or a few more (the last one again) where only these can be shared out to devices."""
+        for more in range(MOST_IDLE + 1 if count * self.num_seeds > 1 else 1):
+            repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
+            if self._rows(group, repeated).execution.num_devices > 1:
+                return count + more
+        return count
 
     def _at_once(self, group: Group) -> int:
         num_settings = len(group.members)

@@ -1,0 +1,46 @@
+"""Which settings are trained side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.sweeps.grouping import Group
+from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
+from evorl.sweeps.sweep_settings import SweepSettings
+from tests.support.small_workflows import small
+
+
+def run_of(num_settings: int, num_seeds: int, devices: int, **options: int) -> SweepRun:
+    members = tuple(range(num_settings))
+    group = Group(small("ppo"), members, ("discount",), tuple((0.9 + member / 100,) for member in members))
+    sweep = SweepSettings.from_config({"over": {"discount": [0.9]}, **options})
+    return SweepRun(Path("nowhere"), sweep, [group], num_seeds, 0, devices, lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("num_settings", "num_seeds", "devices", "at_once", "parts"),
+    [
+        (3, 3, 2, 3, [(0, 1, 2)]),  # nine rows, and a tenth would not do: the last setting once more is three
+        (4, 1, 2, 2, [(0, 1), (2, 3)]),
+        (5, 1, 2, 4, [(0, 1, 2), (3, 4)]),
+        (3, 1, 1, 3, [(0, 1, 2)]),
+    ],
+)
+def test_rows_are_shared_out_to_devices(
+    num_settings: int, num_seeds: int, devices: int, at_once: int, parts: list[tuple[int, ...]]
+) -> None:
+    run = run_of(num_settings, num_seeds, devices, at_once=at_once)
+    found = run.parts(0, range(num_settings))
+    assert [member for part in found for member in part.members] == list(range(num_settings))
+    assert {part.workflow.execution.num_devices for part in found} == {devices}
+    assert len({len(part.workflow.seeds) for part in found}) == 1  # one program
+    assert len(found) == len(parts)
+
+
+def test_those_that_went_farthest_come_first() -> None:
+    returns = {0: {10: [5.0, 7.0]}, 1: {10: [1.0, 1.0], 20: [2.0, 2.0]}, 2: {}, 3: {10: [6.0, float("nan")]}}
+    assert ranked(returns, [0, 1, 2, 3]) == [1, 0, 3, 2]
+    assert last_score(returns[1]) == 2.0
+    assert last_score(returns[2]) == last_score(returns[3]) == float("-inf")
