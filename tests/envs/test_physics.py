@@ -60,7 +60,16 @@ def test_brax_tells_its_coordinates() -> None:
     assert (env.mujoco_model.nq, env.mujoco_model.nv) == (2, 2)
 
 
-def test_others_have_no_bodies() -> None:
+def test_classic_control_tells_what_its_pictures_show() -> None:
     env = create_env("gymnax/CartPole-v1")
+    state = env.reset(jax.random.key(0))
+    told = env.physics(state)
+    assert set(told) == {"x", "x_dot", "theta", "theta_dot"}
+    np.testing.assert_array_equal(np.stack([told[n] for n in ("x", "x_dot", "theta", "theta_dot")], axis=-1), state.obs)
+    assert env.mujoco_model is None
+
+
+def test_others_have_no_bodies() -> None:
+    env = create_env("gymnax/Catch-bsuite")
     assert env.physics(env.reset(jax.random.key(0))) == {}
     assert env.mujoco_model is None
