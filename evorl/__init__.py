@@ -9,7 +9,12 @@ if TYPE_CHECKING:
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 
-    load_policy: Any  # evorl.export.loading, of the topmost layer: what is imported here is read by all
+    # Of the topmost layer (evorl.export.loading, evorl.cli.calling): what is imported here is read by all.
+    export_policy: Any
+    load_policy: Any
+    render: Any
+    report: Any
+    train: Any
 
 try:
     __version__ = version("evorl")
@@ -26,12 +31,17 @@ __all__ = [
     "SampleBatch",
     "State",
     "__version__",
+    "export_policy",
     "load_policy",
     "pytree_field",
+    "render",
+    "report",
+    "train",
 ]
 
 # Imported when they are asked for: the command line answers Ctrl-C before JAX, which takes seconds, is imported.
 _MODULES = {
+    "cli.calling": ("export_policy", "render", "report", "train"),
     "export.loading": ("load_policy",),
     "agent": ("Agent", "AgentState", "RandomAgent"),
     "sample_batch": ("SampleBatch",),

@@ -30,8 +30,8 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
         if text := loss_in_words(error):
             _exit(error, text, LOST_STATUS)
         # First, since some of these are ValueErrors or OSErrors as well.
-        if type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4.")):
-            _exit(error, _config_error_in_words(error, config_folder))
+        if is_of_config(error):
+            _exit(error, config_error_in_words(error, config_folder))
         if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
             _exit(error, text)
         if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
@@ -76,7 +76,12 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _config_error_in_words(error: Exception, config_folder: Path) -> str:
+def is_of_config(error: Exception) -> bool:
+    """Whether it is Hydra that complains, or what it reads configs by."""
+    return type(error).__module__.startswith(("hydra.", "omegaconf.", "antlr4."))
+
+
+def config_error_in_words(error: Exception, config_folder: Path) -> str:
     """Hydra's complaint as one sentence, with the nearest name that exists."""
     text = str(error)
     missing = re.search(r"Could not find '([^'/]+)/([^']+)'", text)

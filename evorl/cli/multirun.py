@@ -25,10 +25,12 @@ class Trained(NamedTuple):
     Attributes:
         best_return: the best evaluation return; ``None`` where nothing was evaluated.
         stopped: whether it was asked to stop before its end.
+        folder: where its results are; ``None`` where there are none.
     """
 
     best_return: float | None
     stopped: bool
+    folder: Path | None = None
 
 
 class JobPlace(NamedTuple):

@@ -124,4 +124,4 @@ def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To go on: {way_on}", flush=True)
-    return Trained(best[0] if best else None, stopped)
+    return Trained(best[0] if best else None, stopped, folder.path)

@@ -79,13 +79,13 @@ def sweep_from_config(
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")
-            return Trained(None, True)
+            return Trained(None, True, folder.path)
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         score = last_score(returns[best])
         tell(f"Best of {len(settings)} settings: {in_words(settings[best])}, with a return of {score:,.1f}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
-        return Trained(score, False)
+        return Trained(score, False, folder.path)
     finally:
         log.close()
 

@@ -95,7 +95,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         recorder.message(end)
     if not config.recorders.progress and is_first():
         print(end, flush=True)
-    return Trained(checkpointer.best_score, stopped)
+    return Trained(checkpointer.best_score, stopped, folder.path)
 
 
 def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:

@@ -181,8 +181,9 @@ def joined_under_vmap(rows_fn: Callable[..., Any]) -> Callable[..., Any]:
     @batch_fn.def_vmap
     def join(size: int, is_batched: Any, *args: Any) -> tuple[Any, Any]:
         rows = jax.tree.map(lambda x, batched: x if batched else jnp.stack([x] * size), args, tuple(is_batched))
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
-        result = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), batch_fn(*flat))
+        # Lengths are written out: -1 cannot be told of arrays of no elements, which some environments have.
+        flat = jax.tree.map(lambda x: x.reshape(size * x.shape[1], *x.shape[2:]), rows)
+        result = jax.tree.map(lambda x: x.reshape(size, x.shape[0] // size, *x.shape[1:]), batch_fn(*flat))
         return result, jax.tree.map(lambda _: True, result)
 
     return batch_fn

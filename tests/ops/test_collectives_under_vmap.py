@@ -22,6 +22,14 @@ def test_rows_of_all_are_one_batch() -> None:
     np.testing.assert_allclose(joined, x - x.reshape(6, 4).mean(axis=0) + 1.0)
 
 
+def test_rows_may_have_no_elements() -> None:
+    """As states of physics without contacts have."""
+    x, y = jnp.arange(6.0).reshape(2, 3), jnp.zeros((2, 3, 0, 2))
+    doubled, empty = jax.vmap(joined_under_vmap(lambda x, y: (2.0 * x, y)))(x, y)
+    np.testing.assert_array_equal(doubled, 2.0 * x)
+    assert empty.shape == y.shape
+
+
 def test_a_loop_goes_on_while_it_does_for_any() -> None:
     def count(limit: jax.Array) -> tuple[jax.Array, jax.Array]:
         def running(carry: tuple) -> jax.Array:

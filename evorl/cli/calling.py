@@ -1,0 +1,145 @@
+"""The commands as functions: train, watch, compare and take away from Python, by the words of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from evorl.cli.arguments import check_overrides, overrides_first
+from evorl.cli.commands import run
+from evorl.cli.composition import config_folder
+from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.cli.overrides import names_a_run, run_settings
+from evorl.cli.training import train_run
+
+if TYPE_CHECKING:
+    from evorl.cli.multirun import Trained
+
+_PLAIN = re.compile(r"[A-Za-z_./][\w./:-]*")  # words that need no quotes in an override
+
+
+def train(*overrides: str, **settings: Any) -> Path:
+    """Train as ``evorl train`` does, in a run folder; a notebook shows the progress below the cell.
+
+    ``evorl.train("agent=sac", "env=pendulum", num_seeds=3)`` is ``evorl train agent=sac env=pendulum num_seeds=3``.
+    Sweeps, searches, ``init_from`` and ``resume`` are given in the same way. Ctrl-C, and a notebook's stop button, save
+    the run, which can be resumed.
+
+    Args:
+        overrides: as on the command line, such as ``"agent.clip_epsilon=0.1"``.
+        settings: the same for keys of the top level, as values of Python, such as ``sweep={"discount": [0.9, 0.99]}``.
+
+    Returns:
+        The folder of the run, or of the sweep.
+
+    Raises:
+        ValueError: a setting cannot be, in words.
+        TrainingDiverged: the training did.
+    """
+    arguments = overrides_first([*overrides, *as_arguments(settings)])
+    for argument in arguments:
+        if argument.startswith("-") or not argument.partition("=")[0]:
+            raise ValueError(
+                f"{argument!r} is no setting: give settings as in evorl.train('agent=sac', 'env=pendulum'). Flags are "
+                "of the command line; what -m is for is a loop here, or sweep={...}."
+            )
+    try:
+        trained = _trained(arguments)
+    except Exception as error:
+        if is_of_config(error):
+            raise ValueError(config_error_in_words(error, config_folder())) from error
+        raise
+    if trained.folder is None:
+        raise RuntimeError("the training does not say where its results are.")
+    return trained.folder
+
+
+def render(**options: Any) -> Path:
+    """Watch the best policy of a run: ``evorl.render(run=folder, episodes=2)`` is ``evorl render run=... episodes=2``.
+
+    Returns:
+        The picture, or the page.
+
+    Raises:
+        ValueError: an option is unknown or cannot be, in words.
+        RunFolderError: there is no such run, or it is damaged.
+    """
+    return run(["render", *as_arguments(options)])
+
+
+def report(*runs: str | Path, **options: Any) -> Path:
+    """Write a page on runs: ``evorl.report("runs", by="agent")`` is ``evorl report runs by=agent``.
+
+    Returns:
+        The page.
+
+    Raises:
+        ValueError: no run is named, or an option is unknown or cannot be, in words.
+        RunFolderError: there is no such run.
+    """
+    return run(["report", *map(str, runs), *as_arguments(options)])
+
+
+def export_policy(**options: Any) -> list[Path]:
+    """Write the policy of a run as files that run without evorl: ``evorl.export_policy(run=folder, format="numpy")``.
+
+    Returns:
+        The files, which have been compared with the policy.
+
+    Raises:
+        ValueError: an option is unknown or cannot be, in words.
+        RunFolderError: there is no such run, or it is damaged.
+    """
+    return [written.path for written in run(["export", *as_arguments(options)])]
+
+
+def as_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Options as the command line has them: ``["episodes=2"]`` for ``{"episodes": 2}``."""
+    return [f"{name}={as_override(value)}" for name, value in options.items()]
+
+
+def _trained(arguments: Sequence[str]) -> Trained:
+    if names_a_run(arguments, "resume"):
+        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
+        return train_run(run_settings(arguments, usual), arguments)
+    with _composed(arguments) as config:
+        check_overrides(arguments, [config_folder()])
+        return train_run(config)
+
+
+@contextmanager
+def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
+    """The config of these overrides; while it is used, Hydra knows by which files it came about."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        config = compose("config", overrides=list(arguments), return_hydra_config=True)
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    try:
+        yield config
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def as_override(value: Any) -> str:
+    """A value as it is written on the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_override, value)) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if isinstance(value, str | Path) and not _PLAIN.fullmatch(text):
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return text
