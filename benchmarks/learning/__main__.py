@@ -9,10 +9,10 @@ from typing import Any
 
 from benchmarks.learning.page import show_value
 from benchmarks.learning.task import TASKS, LearningTask
-from benchmarks.learning.training import train
+from benchmarks.learning.training import trainings
 from benchmarks.machine import about
 from benchmarks.pages import write_pages
-from benchmarks.results import record
+from benchmarks.results import load, record
 from evorl.config.names import no_such
 
 
@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(TASKS)}; all by default")
     parser.add_argument("--seeds", type=int, default=5, help="seeds, trained side by side (default 5)")
+    parser.add_argument(
+        "--more", action="store_true", help="leave out seeds that are recorded, of tasks that train one after another"
+    )
     parser.add_argument("--total-timesteps", type=int, help="instead of the task's; then nothing is recorded")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in TASKS]
@@ -41,13 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.names or TASKS:
         task = TASKS[name]
         print(f"{name}: {task.title}", flush=True)
-        result = {**train(task, options.seeds, options.total_timesteps), **about()}
-        result["command"] = f"python -m benchmarks.learning {name} --seeds {options.seeds}"
-        print(show(task, result), flush=True)
-        if options.total_timesteps is None:
-            record("learning", name, result)
-            write_pages()
-        failed |= not task.judge(result["curve"]).met
+        recorded = earlier = load("learning").get(name) if options.more else None
+        for result in trainings(task, options.seeds, options.total_timesteps, earlier):
+            recorded = {**result, **about()}
+            recorded["command"] = f"python -m benchmarks.learning {name} --seeds {len(result['seeds'])}"
+            print(show(task, recorded), flush=True)
+            if options.total_timesteps is None:  # after each seed: a training that is stopped loses none
+                record("learning", name, recorded)
+                write_pages()
+        failed |= recorded is None or not task.judge(recorded["curve"]).met
     return int(failed)
 
 

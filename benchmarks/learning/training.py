@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,30 +109,56 @@ def recorded_steps(overrides: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     return str(path), {name: value for name, value in facts.items() if name not in ("format", "columns")}
 
 
-def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
-    """Train as the command line does, recorded in a folder that is thrown away.
+def trainings(
+    task: LearningTask,
+    num_seeds: int,
+    total_timesteps: int | None = None,
+    earlier: Mapping[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Train as the command line does, recorded in a folder that is thrown away; give what there is so far each time.
 
     Args:
         task: what to train.
         num_seeds: seeds trained side by side, or one after another where the task says so.
         total_timesteps: environment steps instead of those of the task.
+        earlier: a recorded result of the task; seeds that it has by the same settings are not trained again, where
+            they are trained one after another.
 
     Returns:
-        JSON: what was run, with which versions, and its ``curve``; ``load`` is the greater of the machine's loads when
-        it began and ended.
+        JSON: what was run, with which versions, and its ``curve``; ``load`` is the greatest of the machine's loads when
+        trainings began and ended. After each seed, where they are trained one after another.
     """
-    if not task.one_seed_at_a_time or num_seeds == 1:
-        return _train(task, overrides_of(task, num_seeds, total_timesteps))
+    if not task.one_seed_at_a_time:
+        yield _train(task, overrides_of(task, num_seeds, total_timesteps))
+        return
     overrides = overrides_of(task, 1, total_timesteps)
-    results = [_train(task, [*overrides, f"seed={seed}"]) for seed in range(num_seeds)]
-    return {
-        **results[0],
-        "overrides": overrides,
-        "seeds": [seed for result in results for seed in result["seeds"]],
-        "curve": joined([result["curve"] for result in results]),
-        "seconds": sum(result["seconds"] for result in results),
-        "load": max(result["load"] for result in results),
-    }
+    results = _of_each_seed(earlier) if earlier is not None and earlier["overrides"] == overrides else []
+    for seed in range(len(results), num_seeds):
+        result = _train(task, [*overrides, f"seed={seed}"])
+        results.append(result)
+        yield {
+            **result,
+            "overrides": overrides,
+            "seeds": [seed for result in results for seed in result["seeds"]],
+            "curve": joined([result["curve"] for result in results]),
+            "seconds": sum(result["seconds"] for result in results),
+            "load": max(result["load"] for result in results),
+        }
+
+
+def _of_each_seed(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A result of seeds that were trained one after another, as the results they were joined of."""
+    share = result["seconds"] / len(result["seeds"])
+    of_seeds = []
+    for i, seed in enumerate(result["seeds"]):
+        curve = [{**point, "mean": point["by_seed"][i]} for point in result["curve"]]
+        of_seeds.append({**result, "seeds": [seed], "curve": curve, "seconds": share})
+    return of_seeds
+
+
+def train(task: LearningTask, num_seeds: int, total_timesteps: int | None = None) -> dict[str, Any]:
+    """The whole of ``trainings``."""
+    return list(trainings(task, num_seeds, total_timesteps))[-1]
 
 
 def _train(task: LearningTask, overrides: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.learning.task import LearningTask
-from benchmarks.learning.training import ScoreCurve, joined, overrides_of, train
+from benchmarks.learning.training import ScoreCurve, joined, overrides_of, train, trainings
 
 
 def test_curve_keeps_evaluations_with_their_spread():
@@ -63,6 +63,26 @@ def test_seeds_one_after_another_are_told_as_side_by_side():
         assert point["mean"] == sum(point["by_seed"]) / 2
     assert len({tuple(point["by_seed"]) for point in result["curve"]}) == 2
     assert task.judge(result["curve"]).met
+
+
+def test_seeds_that_are_recorded_are_not_trained_again(monkeypatch):
+    trained = []
+
+    def quick(task, overrides):
+        seed = int(overrides[-1].removeprefix("seed="))
+        trained.append(seed)
+        curve = [{"timesteps": step, "seconds": step, "mean": seed + step, "spread": 1.0} for step in (1, 2)]
+        return {"overrides": list(overrides), "seeds": [seed], "curve": curve, "seconds": 2.0, "load": seed / 10}
+
+    monkeypatch.setattr("benchmarks.learning.training._train", quick)
+    task = LearningTask("quick", "", ("agent=ppo",), threshold=1.0, within_timesteps=2, one_seed_at_a_time=True)
+    first, second = trainings(task, 2)
+    assert [first["seeds"], second["seeds"]] == [[0], [0, 1]]
+    (third,) = trainings(task, 3, None, second)
+    assert trained == [0, 1, 2]
+    assert third == train(task, 3)
+    list(trainings(task, 1, 500, second))  # by other settings it is another training
+    assert trained[-1] == 0
 
 
 def test_of_seeds_that_ended_early_counts_what_all_have():
