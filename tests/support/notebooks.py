@@ -85,7 +85,7 @@ def main(names: list[str]) -> None:
         print(page.stem, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             text = nbformat.writes(executed(page, Path(folder)))
-        text = text.replace(folder, "/home/me/notebooks")
+        text = text.replace(f"{folder}/", "")  # as if it ran beside the notebook
         page.with_suffix(".ipynb").write_text(text + "\n", encoding="utf-8")
 
 
