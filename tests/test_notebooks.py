@@ -32,7 +32,6 @@ def test_there_are_six_and_the_first_page_names_them() -> None:
     assert all(f"({page.name})" in index for page in pages())
 
 
-@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:jupyter_client")
 def test_the_first_one_runs_in_a_kernel(tmp_path: Path) -> None:
     (quickstart,) = [page for page in pages() if page.stem == "quickstart"]
     notebook = executed(quickstart, tmp_path)
