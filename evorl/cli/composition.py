@@ -90,8 +90,8 @@ class CompleteConfigSource(FileConfigSource):
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create({"name": name}), {"package": None})
         if self._names_an_env(config_path):
             library, _, name = name.partition("/")
-            options = f"env/_{library}" if super().is_config(f"env/_{library}") else "env/_options"
-            config = {"defaults": [f"/{options}", "_self_"], "env": {"library": library, "name": name}}
+            options = [f"/env/_{library}"] if super().is_config(f"env/_{library}") else []
+            config = {"defaults": [*options, "_self_"], "env": {"library": library, "name": name}}
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
         result = super().load_config(self._file_of(config_path))
         package = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,6 +78,8 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], Any],
     jobs = list(combinations(overrides))
     for job, _ in jobs:
         check([*job, *flags])
+    if (hint := side_by_side_in_words(jobs)) and not flags:
+        print(hint, flush=True)
     roots = [argument.partition("=")[2] for argument in jobs[0][0] if argument.startswith("runs_folder=")]
     _run_jobs(SweepFolder.create(roots[-1] if roots else usual, flags, jobs), train)
 
@@ -133,6 +136,29 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
     for job in itertools.product(*choices.values()):
         given = dict(zip(choices, job, strict=True))
         yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
+
+
+def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
+    """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
+    from omegaconf import OmegaConf
+
+    overrides, varied = jobs[0]
+    texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
+    values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
+    if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
+        return None
+    seeds = values.pop("seed", [])
+    if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        return None
+    words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
+    words += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
+    words += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
+    settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
+    words += [f"sweep={{{', '.join(settings)}}}"] if settings else []
+    return (
+        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
+        f"a fraction of the time: {train_command()} {shlex.join(words)}"
+    )
 
 
 def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Trained] | None = None) -> None:

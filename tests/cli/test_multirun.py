@@ -15,6 +15,7 @@ from evorl.cli.multirun import (
     is_sweep,
     ranked,
     resume_sweep,
+    side_by_side_in_words,
     split_arguments,
     start_sweep,
 )
@@ -48,6 +49,26 @@ def test_every_combination_is_a_job() -> None:
     assert list(combinations(["seed=1"])) == [(["seed=1"], {})]
     with pytest.raises(ValueError, match="an interval has no values to run through"):
         list(combinations(["discount=interval(0,1)"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["agent=a2c", "discount=0.9,0.99", "optimizer.learning_rate=1e-3,1e-2", "seed=2,3,4"],
+            "agent=a2c seed=2 num_seeds=3 'sweep={discount: [0.9, 0.99], optimizer.learning_rate: [0.001, 0.01]}'",
+        ),
+        (["seed=range(4)"], "train.py num_seeds=4"),
+        (["env=cartpole,acrobot"], None),
+        (["optimizer=adam,sgd", "seed=0,1"], None),
+        (["seed=0,7"], None),
+        (["discount=0.9"], None),
+    ],
+)
+def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
+    told = side_by_side_in_words(list(combinations(overrides)))
+    assert (told is None) == (words is None)
+    assert words is None or (told is not None and told.endswith(words))
 
 
 def test_flags_are_those_of_every_job() -> None:
