@@ -32,7 +32,7 @@ class A2CAgent(ActorCriticAgent):
     """
 
     value_coefficient: float = 0.5
-    entropy_coefficient: float | Schedule = 0.01
+    entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = False
 
     ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}

@@ -44,7 +44,7 @@ class IMPALAAgent(ActorCriticAgent):
     clip_c: float = 1.0
     clip_policy_rho: float = 1.0
     value_coefficient: float = 0.5
-    entropy_coefficient: float | Schedule = 0.01
+    entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = False
 
     ranges: ClassVar[Mapping[str, str]] = {

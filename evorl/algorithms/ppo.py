@@ -42,7 +42,7 @@ class PPOAgent(ActorCriticAgent):
     value_clip_epsilon: float | None = None
     value_coefficient: float = 0.5
     value_l2: float | None = None
-    entropy_coefficient: float | Schedule = 0.01
+    entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = True
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -95,7 +95,7 @@ class PPOWorkflow(OnPolicyWorkflow):
 
     agent: PPOAgent
     total_timesteps: float = 2e5
-    optimizer: Optimizer = Optimizer(learning_rate=Schedule(2.5e-3, 0.0), max_grad_norm=0.5, epsilon=1e-5)
+    optimizer: Optimizer = Optimizer(learning_rate=Schedule(3e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     gae_lambda: float = 0.95
     value_learning_rate_scale: float | None = None
     num_epochs: int = 4

@@ -63,7 +63,7 @@ def train_command() -> str:
     if place:
         return place.command
     command = Path(sys.argv[0]).name
-    return {"evorl": "evorl train", "evorl-train": command}.get(command, "python scripts/train.py")
+    return {"train.py": "python scripts/train.py", "evorl-train": command}.get(command, "evorl train")
 
 
 def join_processes(place: Place) -> None:

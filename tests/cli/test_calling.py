@@ -29,7 +29,7 @@ def test_a_training_is_that_of_the_command_line() -> None:
     train_from_config(config)
     (other,) = Path("others").glob("*/*/metrics.csv")
     assert (folder / "metrics.csv").read_bytes() == other.read_bytes()
-    assert "General defaults" in (folder / "run.log").read_text()
+    assert "Tuned settings: ppo/cartpole" in (folder / "run.log").read_text()
     assert "total_timesteps=512" in (folder / "about.json").read_text()
     assert not HydraConfig.initialized()  # what others compose later is theirs
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
 
-from evorl.cli.choices import folder_of_runs, origin_of_settings, title_of
+from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
+from evorl.cli.composition import config_folder
 
 PPO = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}, "seed": 0}
 
@@ -33,3 +36,19 @@ def test_runs_of_a_pair_are_in_one_folder() -> None:
 
 def test_nobody_chose_in_a_notebook() -> None:
     assert origin_of_settings({}) is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["env=gymnax/CartPole-v1"], "Tuned settings: ppo/cartpole."),
+        (["agent=meta/pbt", "env=pendulum"], "Tuned settings: ppo/pendulum."),
+        (["agent=reinforce", "env=hopper"], "General defaults: there are no settings tuned for reinforce in hopper."),
+    ],
+)
+def test_settings_are_tuned_or_general(overrides: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
+        composed = compose("config", overrides=overrides, return_hydra_config=True)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    HydraConfig.instance().set_config(composed)
+    assert origin_of_settings(choices()) == said

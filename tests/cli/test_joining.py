@@ -23,6 +23,7 @@ def test_a_place_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         "scripts/train.py": "python scripts/train.py",
         "/usr/bin/evorl": "evorl train",
         "/usr/bin/evorl-train": "evorl-train",
+        "ipykernel_launcher.py": "evorl train",
     }.items():
         monkeypatch.setattr("sys.argv", [started])
         assert joining.train_command() == shown

@@ -58,7 +58,7 @@ def test_every_combination_is_a_job() -> None:
             ["agent=a2c", "discount=0.9,0.99", "optimizer.learning_rate=1e-3,1e-2", "seed=2,3,4"],
             "agent=a2c seed=2 num_seeds=3 'sweep={discount: [0.9, 0.99], optimizer.learning_rate: [0.001, 0.01]}'",
         ),
-        (["seed=range(4)"], "train.py num_seeds=4"),
+        (["seed=range(4)"], "evorl train num_seeds=4"),
         (["env=cartpole,acrobot"], None),
         (["optimizer=adam,sgd", "seed=0,1"], None),
         (["seed=0,7"], None),
@@ -114,7 +114,7 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert [job.state for job in sweep.jobs] == ["finished", "stopped", "waiting"]
     out = capsys.readouterr().out
     assert "[2 of 3] seed=1\n" in out
-    assert f"To go on with the sweep: python scripts/train.py resume={sweep.path}\n" in out
+    assert f"To go on with the sweep: evorl train resume={sweep.path}\n" in out
     resume_sweep(sweep.path, trainer.train, trainer.resume)
     assert trainer.resumed == ["1-seed_1"]
     assert trainer.trained[2:] == [(["agent=ppo", "seed=2"], "2-seed_2")]
