@@ -161,6 +161,10 @@ def test_every_setting_that_can_be_given_is_explained(agent: str) -> None:
             ["agent=qd/map_elites", "archive=grid", "archive.bins=[4, 4]"],
             {"archive.name": "grid", "archive.bins": [4, 4], "archive.low": [-1.0, -1.0]},
         ),
+        (
+            ["agent=qd/map_elites", "archive=centroid", "archive.num_centroids=8"],
+            {"archive.name": "centroid", "archive.bins": None, "archive.num_centroids": 8, "archive.high": [1.0, 1.0]},
+        ),
     ],
 )
 def test_hydra_composes_the_same_everywhere(overrides: list[str], expected: dict[str, Any]) -> None:

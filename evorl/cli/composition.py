@@ -9,6 +9,7 @@ has: those for ``env=hopper`` are those for ``env=brax/hopper``.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,9 @@ class CompleteConfigSource(FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or what a short form stands for."""
         group, _, name = config_path.partition("/")
+        if group == "archive":
+            config = OmegaConf.create(_own_settings(name))
+            return ConfigResult(self.provider, self.full_path(), config, {"package": None})
         if _names_a_setting(config_path):
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create({"name": name}), {"package": None})
         if self._names_an_env(config_path):
@@ -149,7 +153,24 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         complete = {name: value for name, value in complete.items() if name not in left_out}
     else:
         complete = completed_optimizer(settings)
+    if "archive" in complete:
+        # Each kind has settings of its own, which come and go with its name.
+        kind = complete["archive"]["name"]
+        said = settings.get("archive", {})
+        left_out = set(_own_settings(kind)) - (set(said) - {"name"} if isinstance(said, dict) else set())
+        complete["archive"] = {name: value for name, value in complete["archive"].items() if name not in left_out}
+        defaults = [{f"/{package}archive@_global_.{package}archive": kind}, *defaults]
     named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _own_settings(kind: str) -> dict[str, Any]:
+    """Name and settings of a kind of archive that not every kind has."""
+    from evorl.config.defaults import completed_node
+    from evorl.ec.archives import Archive
+
+    complete = completed_node(Archive, kind, None, "archive")
+    shared = {field.name for field in dataclasses.fields(Archive)}
+    return {name: value for name, value in complete.items() if name not in shared}

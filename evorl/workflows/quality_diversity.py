@@ -40,7 +40,7 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         fitness_offset: the fitness from which on the QD score counts: the least there can be.
     """
 
-    archive: Archive = GridArchive(low=(-1.0, -1.0), high=(1.0, 1.0), bins=(32, 32))
+    archive: Archive = GridArchive(low=(-1.0, -1.0), high=(1.0, 1.0))
     descriptors: tuple[str, ...] = ("next_obs.0", "next_obs.1")
     descriptor_statistic: Literal["mean", "last"] = "mean"
     pop_size: int = 128
@@ -171,7 +171,7 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
     """
     first, second = pair
     low, high = ((float(ends[first]), float(ends[second])) for ends in (archive.low, archive.high))
-    bins = archive.bins if isinstance(archive, GridArchive) else (MAP_BINS,) * archive.num_dimensions
+    bins = archive.shape if isinstance(archive, GridArchive) else (MAP_BINS,) * archive.num_dimensions
     shape = tuple(bins[i] for i in pair)
     filled = np.isfinite(fitness)
     if archive.num_dimensions == 2:

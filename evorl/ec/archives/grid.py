@@ -14,27 +14,33 @@ class GridArchive(Archive):
     """Cells are equal boxes; their number is the product of the bins.
 
     Attributes:
-        bins: into how many parts each of the D dimensions is divided.
+        bins: into how many parts each of the D dimensions is divided; a single number is for all of them.
     """
 
-    bins: tuple[int, ...] = (10,)
+    bins: tuple[int, ...] = (32,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.bins) != self.num_dimensions or any(not isinstance(n, int) or n < 1 for n in self.bins):
+        fits = len(self.bins) in (1, self.num_dimensions)
+        if not fits or any(not isinstance(n, int) or n < 1 for n in self.bins):
             raise ValueError(
-                f"a grid's bins are positive whole numbers, one for each of {self.num_dimensions} descriptors; got "
-                f"{list(self.bins)}."
+                f"a grid's bins are positive whole numbers, one for each of {self.num_dimensions} descriptors, or one "
+                f"for all; got {list(self.bins)}."
             )
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of parts of each dimension."""
+        return self.bins if len(self.bins) > 1 else self.bins * self.num_dimensions
+
+    @property
     def num_cells(self) -> int:
-        """Product of the bins."""
-        return math.prod(self.bins)
+        """Product over all dimensions."""
+        return math.prod(self.shape)
 
     def cells_of(self, shares: jax.Array) -> jax.Array:
         """See ``Archive.cells_of``; the last dimension's number changes fastest."""
-        bins = jnp.asarray(self.bins, jnp.int32)
+        bins = jnp.asarray(self.shape, jnp.int32)
         position = jnp.minimum((shares * bins).astype(jnp.int32), bins - 1)
-        strides = [math.prod(self.bins[i + 1 :]) for i in range(len(self.bins))]
+        strides = [math.prod(self.shape[i + 1 :]) for i in range(self.num_dimensions)]
         return (position * jnp.asarray(strides, jnp.int32)).sum(axis=-1, dtype=jnp.int32)

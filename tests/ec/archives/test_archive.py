@@ -124,7 +124,7 @@ def test_scores_of_an_empty_archive() -> None:
         ({"low": (1.0,)}, "low=1 is not below its high=1"),
         ({"low": 3.0}, "low is a list with a number for each descriptor, got 3.0"),
         ({"high": ()}, "high is a list"),
-        ({"bins": (3, 3)}, r"one for each of 1 descriptors; got \[3, 3\]"),
+        ({"bins": (3, 3)}, r"one for each of 1 descriptors, or one for all; got \[3, 3\]"),
         ({"bins": (0,)}, "positive whole numbers"),
     ],
 )
