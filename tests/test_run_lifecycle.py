@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,16 +71,21 @@ def _script(tmp_path: Path, name: str, *arguments: str) -> subprocess.CompletedP
     )
 
 
-def _train_until_signal(tmp_path: Path, number: int) -> tuple[int, str]:
-    """Start a training and send the signal after its first checkpoint; the exit status and what was printed."""
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *OPTIONS]
+def _train_until_signal(
+    tmp_path: Path,
+    number: int,
+    options: Sequence[str] = OPTIONS,
+    once_there_is: str = "runs/*/*/checkpoints/[0-9]*",
+) -> tuple[int, str]:
+    """Start a training and send the signal once there is such a file; the exit status and what was printed."""
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *options]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline and process.poll() is None:
-            if list(tmp_path.glob("runs/*/*/checkpoints/[0-9]*")):
+            if list(tmp_path.glob(once_there_is)):
                 break
             time.sleep(0.02)
         process.send_signal(number)
@@ -160,6 +166,28 @@ def test_a_sweep_makes_a_folder_for_each_job(tmp_path: Path) -> None:
     folders = [RunFolder.open(path.parent) for path in sorted(tmp_path.glob("runs/*/*/config.yaml"))]
     assert sorted(folder.load_config().seed for folder in folders) == [0, 1]
     assert all({path.name for path in folder.path.iterdir()} >= CONTENTS - {"learning_curve.png"} for folder in folders)
+
+
+def test_a_sweep_that_is_killed_at_any_moment_goes_on_to_the_same_table(tmp_path: Path) -> None:
+    of_a_part = [option for option in OPTIONS if not option.startswith(("total_timesteps", "eval_interval"))]
+    sweep = "sweep={over: {agent.clip_epsilon: [0.1,0.2,0.3,0.4]},at_once: 2}"
+    options = [*of_a_part, f"total_timesteps={ITERATION * 1600}", f"eval_interval={ITERATION * 400}", sweep]
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    done = _script(whole, "train.py", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    command = options
+    for moment in ("sweep.csv", "round_0/group_0_part_0/checkpoints/[0-9]*", "round_0/group_0_part_1/metrics.csv"):
+        status, printed = _train_until_signal(tmp_path, signal.SIGKILL, command, f"runs/*/*/{moment}")
+        assert status == -signal.SIGKILL, printed
+        (folder,) = tmp_path.glob("runs/*/*")
+        command = [f"resume={folder}"]
+    assert not (folder / "best").exists()
+    done = _script(tmp_path, "train.py", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "best").exists()
+    (of_whole,) = whole.glob("runs/*/*/sweep.csv")
+    assert (folder / "sweep.csv").read_bytes() == of_whole.read_bytes()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="to the superuser nothing is read-only")

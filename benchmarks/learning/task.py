@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from benchmarks.learning.statistics import center
+from benchmarks.shared_lists import flat
 
 EVAL_EPISODES = 20  # of each seed in each evaluation
 NEARLY_AS_LONG = 0.9  # a training of this share of the published steps is as long: evaluations stand apart
@@ -153,14 +154,9 @@ def read_tasks(path: Path = TASK_FILE) -> dict[str, LearningTask]:
     for name, fields in yaml.safe_load(path.read_text(encoding="utf-8"))["tasks"].items():
         published = Published(**fields.pop("published")) if "published" in fields else None
         if "recorded_by" in fields:
-            fields["recorded_by"] = tuple(_flat(fields["recorded_by"]))
-        tasks[name] = LearningTask(name, overrides=tuple(_flat(fields.pop("overrides"))), published=published, **fields)
+            fields["recorded_by"] = tuple(flat(fields["recorded_by"]))
+        tasks[name] = LearningTask(name, overrides=tuple(flat(fields.pop("overrides"))), published=published, **fields)
     return tasks
-
-
-def _flat(overrides: Sequence[str | Sequence[str]]) -> list[str]:
-    """Overrides in one list; YAML puts the shared ones into it as a list of their own."""
-    return [text for entry in overrides for text in ([entry] if isinstance(entry, str) else entry)]
 
 
 TASKS = read_tasks()

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.configs import compose_config
 from benchmarks.learning.task import EVAL_EPISODES, LearningTask
 from benchmarks.machine import versions
+from evorl.cli.composition import compose_config
 from evorl.runs.recording import Recorder, Row
 
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "gymnax", "flax", "optax", "evorl")

@@ -2,7 +2,8 @@
 
 Settings: ``arguments`` of Python (a ``.py`` file from the repository root), ``until`` (a text: the line that has it
 ends the measurement, and the process), ``keep_cache`` (start with the compiled programs of the start before; otherwise
-with none), ``state_of`` (overrides of ``train.py``: the size of their training's state is told too).
+with none), ``warm_up`` (arguments of the start before; the same ones otherwise), ``state_of`` (overrides of
+``train.py``: the size of their training's state is told too).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared_lists import flat
 from benchmarks.speed.child import Reading, read_settings, serve
 from benchmarks.speed.measuring import ROOT
 
@@ -56,19 +58,29 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
     return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": usage.ru_maxrss * UNIT_OF_MAXRSS}
 
 
+def bytes_of_training(overrides: Sequence[str]) -> int:
+    """Bytes of a training's whole state: parameters, optimizers, environments, replay buffer."""
+    import jax
+
+    from evorl.cli.composition import compose_config
+    from evorl.cli.stored_run import build_workflow
+    from evorl.execution.plan import state_bytes
+
+    workflow = build_workflow(compose_config(overrides))
+    return state_bytes(jax.eval_shape(workflow.init, jax.random.key(0)))
+
+
 def prepare() -> Any:
     settings = read_settings()
-    arguments, until = settings["arguments"], settings.get("until")
+    arguments, until = flat(settings["arguments"]), settings.get("until")
     keep = settings.get("keep_cache", False)
     folder = Path(settings["cache"]).parent / "cache-of-processes"
     folder.mkdir(parents=True, exist_ok=True)
     constant: dict[str, Any] = {}
     if "state_of" in settings:
-        from benchmarks.configs import state_bytes
-
-        constant["state_bytes"] = state_bytes(settings["state_of"])
+        constant["state_bytes"] = bytes_of_training(settings["state_of"])
     if keep:
-        run_process(arguments, str(folder), until)
+        run_process(flat(settings.get("warm_up", arguments)), str(folder), until)
 
     def measure() -> Reading:
         with tempfile.TemporaryDirectory() as fresh:

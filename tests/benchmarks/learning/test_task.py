@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from benchmarks.configs import compose_config
 from benchmarks.learning.task import TASKS, LearningTask, Published, read_tasks
 from benchmarks.learning.training import overrides_of
+from evorl.cli.composition import compose_config
 
 STEPS = LearningTask("steps", "", (), threshold=5.0, within_timesteps=200)
 MINUTES = LearningTask("minutes", "", (), threshold=5.0, within_minutes=1.0)

@@ -1,0 +1,63 @@
+"""What the config files say, for tests of them."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from evorl.agent import Agent
+from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
+from evorl.config.defaults import merged
+from evorl.envs.space import ActionSpaces
+from evorl.workflows.assembly import workflow_class
+
+CONFIGS = config_folder()
+
+
+def composed(*overrides: str) -> DictConfig:
+    return compose_config(["devices=1", *overrides])
+
+
+def said_by(file: str, part: str = "") -> dict[str, Any]:
+    """What a config file says, and before it those of its defaults list, without the values of any class.
+
+    What is read for a part, such as ``inner``, stands below it.
+    """
+    config = OmegaConf.to_container(OmegaConf.load(CONFIGS / f"{file}.yaml"))
+    said: dict[str, Any] = {}
+    own = merged({}, {key: value for key, value in config.items() if key != "defaults"})
+    for default in config.get("defaults", ["_self_"]):
+        if default == "_self_":
+            said = merged(said, own)
+            continue
+        if isinstance(default, str):
+            file, _, package = default.removeprefix("/").partition("@")
+            below = package.removeprefix("_global_").removeprefix("_here_").removeprefix(".")
+            said = merged(said, {below: said_by(file)} if below else said_by(file))
+            continue
+        ((group, name),) = default.items()
+        group = group.removeprefix("optional ").removeprefix("/")
+        if group in AGENT_PARTS:
+            said = merged(said, {group: said_by(f"agent/{name}")})
+        elif not name.startswith("${inner}/"):  # an experiment of the pair
+            said = merged(said, said_by(f"{group}/{name.replace('${inner}', 'ppo')}"))
+    return said
+
+
+def acts_in(agent: str) -> ActionSpaces:
+    """The action spaces that the agent of a file, or of its learner, acts in."""
+    config = said_by(f"agent/{agent}")
+    config = config.get("learner", config)
+    return typing.get_type_hints(workflow_class(config["workflow"])).get("agent", Agent).acts_in
+
+
+def leaves_of(config: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    leaves = []
+    for key, value in config.items():
+        if isinstance(value, dict):
+            leaves += leaves_of(value, f"{prefix}{key}.")
+        else:
+            leaves.append((prefix + key, value))
+    return leaves

@@ -1,0 +1,74 @@
+"""Agents that hold others: their members and learners are what the config files say."""
+
+from __future__ import annotations
+
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.algorithms.pbt import PBTWorkflow
+from evorl.cli.stored_run import build_workflow
+from evorl.config.nodes import fields_from_config, plain
+from evorl.envs.space import ActionSpaces
+from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
+from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
+
+SEARCHED = sorted(
+    str(path.relative_to(CONFIGS / "search_space").with_suffix(""))
+    for path in (CONFIGS / "search_space").rglob("[!_]*.yaml")
+)
+
+
+@pytest.mark.parametrize("agent", SEARCHED)
+def test_a_population_of_any_agent_builds(agent: str) -> None:
+    env = "cartpole" if acts_in(agent) is ActionSpaces.DISCRETE else "pendulum"
+    config = composed("agent=meta/pbt", f"inner={agent}", f"env={env}")
+    workflow = build_workflow(config)
+    assert isinstance(workflow, PBTWorkflow)
+    assert workflow.inner.env.num_envs == OmegaConf.select(config, "inner.num_envs", default=workflow.env.num_envs)
+    assert len(workflow.search_space.paths) >= 2
+    assert int(config.total_timesteps) >= 20 * workflow.timesteps_per_iteration
+    if env == "pendulum":
+        tuned = CONFIGS / "experiment" / agent / f"{env}.yaml"
+        for key, value in leaves_of(said_by(f"experiment/{agent}/{env}")) if tuned.exists() else ():
+            of_the_run = key.partition(".")[0] == "env"
+            if not key.startswith(workflow.search_space.paths):
+                assert OmegaConf.select(config, key if of_the_run else f"inner.{key}") == value
+
+
+def test_the_environment_as_it_is_tuned_for_the_members_is_that_of_the_run() -> None:
+    population = ("agent=meta/pbt", "inner=ppo", "env=mountain_car_continuous")
+    config = composed(*population)
+    assert (config.env.action_repeat, config.env.reward_scale) == (8, 0.1)
+    assert "env" not in config.inner
+    assert build_workflow(config).inner.env.num_envs == config.inner.num_envs == 8
+    assert composed(*population, "env.action_repeat=2").env.action_repeat == 2
+    assert composed("agent=meta/pbt", "inner=ppo").env.action_repeat == 1
+
+
+def test_a_population_of_an_agent_without_a_search_space() -> None:
+    with pytest.raises(ValueError, match="search_space is empty"):
+        build_workflow(composed("agent=meta/pbt", "inner=reinforce"))
+    space = "+search_space.discount={low: 0.9, high: 0.99}"
+    workflow = build_workflow(composed("agent=meta/pbt", "inner=reinforce", space))
+    assert workflow.search_space.paths == ("discount",)
+
+
+@pytest.mark.parametrize("agent", ["erl/erl", "erl/cemrl"])
+@pytest.mark.parametrize("evolution", ["ga", "es", "eda"])
+@pytest.mark.parametrize("learner", ["td3", "sac", "ddpg"])
+def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: str) -> None:
+    config = composed(f"agent={agent}", f"evolution={evolution}", f"learner={learner}", "env=pendulum")
+    workflow = build_workflow(config)
+    assert isinstance(workflow, EvolutionGuidedWorkflow)
+    assert workflow.learner.learning_starts == 10_000
+    assert workflow.optimizer.pop_size == 10
+    expected = {"td3": "TD3Workflow", "sac": "SACWorkflow", "ddpg": "TD3Workflow"}[learner]
+    assert type(workflow.learner).__name__ == expected
+
+
+@pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])
+def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: list[str], divisor: float) -> None:
+    config = plain(composed("agent=erl/cemrl", "env=pendulum", *overrides).optimizer)
+    optimizer = fields_from_config(EvolutionGuidedWorkflow, {"optimizer": config}, "")["optimizer"]
+    assert float(optimizer.variance_divisor) == divisor
+    assert optimizer.pop_size // 2 == 5
