@@ -91,7 +91,7 @@ def test_learners_beside_a_population_and_members_of_pbt_take_part_on_the_host()
         {
             "workflow": "evorl.algorithms.pbt.PBTWorkflow",
             "env": env,
-            "num_members": 3,
+            "pop_size": 3,
             "generation_interval": 16,
             "search_space": {"discount": {"low": 0.9, "high": 0.99}},
             "inner": {**inner, "agent": network},

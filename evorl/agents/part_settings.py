@@ -25,7 +25,7 @@ class ActorCriticNetworkSettings(TorsoSettings):
 
     Attributes:
         shared: one network below both heads instead of two.
-        recurrent: null, gru, lstm or dilated_lstm, or {type: lstm, size: 128}: the recurrent cell behind the torso.
+        recurrent: null, gru, lstm or dilated_lstm, or {name: lstm, size: 128}: the recurrent cell behind the torso.
         heads: further layers of each network, above what is shared or recurrent.
     """
 

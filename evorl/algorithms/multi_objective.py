@@ -38,7 +38,7 @@ class MultiObjectiveWorkflow(EvolutionWorkflow):
     agent: PolicyAgent
     optimizer: MultiObjectiveOptimizer = NSGA2(
         pop_size=128,
-        init_std=0.5,
+        initial_std=0.5,
         crossover=Crossover(kind="simulated_binary", probability=0.9),
         mutation=Mutation(kind="polynomial", probability=1.0, share=1.0),
     )

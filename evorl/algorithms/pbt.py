@@ -50,7 +50,7 @@ class PBTWorkflow(Workflow):
     Attributes:
         inner: what every member is; its numbers in the search space are the members' own.
         search_space: what members differ in.
-        num_members: size of the population P.
+        pop_size: size of the population P.
         generation_interval: environment steps of each member between two selections, in whole iterations; where the
             steps of an iteration differ, a number of iterations.
         score: members are compared by the mean return of the episodes that ended in ``training``, or by that of
@@ -68,7 +68,7 @@ class PBTWorkflow(Workflow):
     inner: Workflow = pytree_field(kw_only=True)
     search_space: SearchSpace = pytree_field(kw_only=True)
     total_timesteps: float = 1.6e6
-    num_members: int = 8
+    pop_size: int = 8
     generation_interval: int = 5000
     score: Literal["evaluation", "training"] = "training"
     exploit: bool = True
@@ -91,10 +91,10 @@ class PBTWorkflow(Workflow):
     foreign_keys: ClassVar[tuple[str, ...]] = ("agent", "discount", "num_envs", "autoreset_mode")
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_members", "generation_interval", "history_length")
-        if self.num_members < 2:
-            raise ValueError(f"num_members={self.num_members} is no population: it takes 2 or more.")
-        require_early_row(self, self.inner, self.num_members * self.iterations_per_generation)
+        require_positive(self, "pop_size", "generation_interval", "history_length")
+        if self.pop_size < 2:
+            raise ValueError(f"pop_size={self.pop_size} is no population: it takes 2 or more.")
+        require_early_row(self, self.inner, self.pop_size * self.iterations_per_generation)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -108,11 +108,11 @@ class PBTWorkflow(Workflow):
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")
         members = inner_workflow(config, "inner", (*_SHARED, "evaluation"), ("devices", "num_seeds"))
-        num_members = settings.get("num_members", cls.num_members)
+        pop_size = settings.get("pop_size", cls.pop_size)
         num_seeds, devices = positive(config.get("num_seeds", 1), "num_seeds"), config.get("devices", 1)
-        execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=num_members)
+        execution, _ = plan_execution(members.env, devices, num_seeds, members.env_chunk, num_members=pop_size)
         if settings.get("shared_replay"):
-            members = with_shared_replay(members, num_members)
+            members = with_shared_replay(members, pop_size)
         of_members = {name: getattr(members, name) for name in ("agent", "eval_env", "keeping", *_SHARED)}
         space = SearchSpace.from_config(config.get("search_space"), members, _OF_THE_RUN)
         return cls(inner=members, search_space=space, execution=execution, **of_members, **settings)
@@ -125,12 +125,12 @@ class PBTWorkflow(Workflow):
     @property
     def timesteps_per_iteration(self) -> int:
         """Environment steps of a generation, over all members; 0 where they differ."""
-        return self.num_members * self.iterations_per_generation * self.inner.timesteps_per_iteration
+        return self.pop_size * self.iterations_per_generation * self.inner.timesteps_per_iteration
 
     @property
     def most_timesteps_per_iteration(self) -> int:
         """All of them at their longest."""
-        return self.num_members * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
+        return self.pop_size * self.iterations_per_generation * self.inner.most_timesteps_per_iteration
 
     @property
     def evaluation_entries(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -140,15 +140,15 @@ class PBTWorkflow(Workflow):
 
     def member(self, hyper_parameters: jax.Array) -> Workflow:
         """The inner workflow of a member with these hyper-parameters ``[D]``."""
-        share = {"total_timesteps": self.total_timesteps / self.num_members}
+        share = {"total_timesteps": self.total_timesteps / self.pop_size}
         return with_leaves(self.inner, self.search_space.named(hyper_parameters) | share)
 
     def setup(self, key: Key) -> State:
         """Members with keys and hyper-parameters of their own."""
         key, eval_key, space_key, members_key = jax.random.split(key, 4)
-        hyper_parameters = self.search_space.sample(space_key, self.num_members)
-        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
-        member_keys = jax.random.split(members_key, self.num_members)[rows]
+        hyper_parameters = self.search_space.sample(space_key, self.pop_size)
+        rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
+        member_keys = jax.random.split(members_key, self.pop_size)[rows]
         members = jax.vmap(lambda values, key: self.member(values).setup(key))(hyper_parameters[rows], member_keys)
         shared = {"replay_state": members.pop("replay_state")} if self.shared_replay else {}
         shared, counter = jax.tree.map(lambda x: x[0], (State(shared), members.pop("iterations")))
@@ -156,7 +156,7 @@ class PBTWorkflow(Workflow):
             members=members,
             shared=shared,
             hyper_parameters=hyper_parameters,
-            scores=jnp.full(self.num_members, jnp.nan, jnp.float32),
+            scores=jnp.full(self.pop_size, jnp.nan, jnp.float32),
             history=PopulationHistory.create(self.history_length, *hyper_parameters.shape),
             key=key,
             eval_key=eval_key,
@@ -173,7 +173,7 @@ class PBTWorkflow(Workflow):
             ``healthy``: a member with a metric that is not finite has the score of minus infinity. NaN is the score
             of a member that has ended no episode yet.
         """
-        rows = collectives.local_indices(self.num_members, MEMBER_AXIS)
+        rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
         members.iterations = state.iterations.times(self.iterations_per_generation)
         num_iterations = self.iterations_per_generation
@@ -202,7 +202,7 @@ class PBTWorkflow(Workflow):
         """Replace the worst by clones of the best, and let these explore."""
         key, exploit_key, explore_key = jax.random.split(state.key, 3)
         scores = batch.rewards
-        parents = themselves = jnp.arange(self.num_members)
+        parents = themselves = jnp.arange(self.pop_size)
         if self.exploit and self.explore == "cso":
             parents = pair_parents(exploit_key, scores)
         elif self.exploit:
@@ -223,7 +223,7 @@ class PBTWorkflow(Workflow):
     def _explore(self, state: State, key: Key, parents: jax.Array) -> State:
         """Other hyper-parameters for the members that were replaced."""
         space, before, (move_key, resample_key) = self.search_space, state.hyper_parameters, jax.random.split(key)
-        replaced = (parents != jnp.arange(self.num_members))[:, None]
+        replaced = (parents != jnp.arange(self.pop_size))[:, None]
         if self.explore == "cso":
             positions = space.to_unit(before)
             moved, velocities = competitive_swarm_step(

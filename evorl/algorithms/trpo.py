@@ -98,8 +98,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     Attributes:
         optimizer: of the value function.
-        policy_optimizer: of the policy, with ``subtype="ppo"``.
-        subtype: how the policy steps: along the natural gradient, from second derivatives of the divergence
+        policy_optimizer: of the policy, with ``kind="ppo"``.
+        kind: how the policy steps: along the natural gradient, from second derivatives of the divergence
             (``trpo-d2``) or from first derivatives of each trajectory (``trpo-d1``); or by clipped gradients (``ppo``).
         linesearch: where the search for a step's length begins: at the whole step (``origin``), or near the length that
             was accepted last (``adaptive``).
@@ -116,7 +116,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     total_timesteps: float = 1e5
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
     policy_optimizer: Optimizer = Optimizer(learning_rate=Schedule(1e-3, 0.0), max_grad_norm=0.5, epsilon=1e-5)
-    subtype: Literal["ppo", "trpo-d1", "trpo-d2"] = "trpo-d2"
+    kind: Literal["ppo", "trpo-d1", "trpo-d2"] = "trpo-d2"
     linesearch: Literal["origin", "adaptive"] = "origin"
     trust_region: TrustRegion = TrustRegion()
     episodes_per_batch: int | None = None
@@ -145,7 +145,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """The optimizers' states, and where the next line search begins."""
         opt_state = PyTreeDict(value=self.optimizer.init(agent_state.params.value))
-        if self.subtype == "ppo":
+        if self.kind == "ppo":
             return opt_state | {"policy": self.policy_optimizer.init(agent_state.params.policy)}
         return opt_state | {"first_fraction": jnp.ones(())}
 
@@ -176,7 +176,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         whole = collectives.gather_rows(batch, axis=1)
         policy_key, value_key = jax.random.split(key)
         params, inputs = agent_state.params, (agent_state, whole, progress)
-        if self.subtype == "ppo":
+        if self.kind == "ppo":
             policy, policy_state, metrics = self._gradient_steps(
                 self.agent.clipped_loss, self.policy_optimizer, params.policy, opt_state.policy, policy_key, *inputs
             )
@@ -221,7 +221,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         """The policy after a natural step, where the next line search begins, and what this one found."""
         agent, old = self.agent, agent_state.params.policy
         surrogate, gradient = jax.value_and_grad(agent.surrogate)(old, agent_state, batch)
-        if self.subtype == "trpo-d2":
+        if self.kind == "trpo-d2":
             product = hessian_product(lambda policy: agent.divergence(policy, agent_state, batch), old)
         else:
             weights = batch.weights

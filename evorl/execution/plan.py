@@ -117,7 +117,7 @@ def _checked_devices(devices: str | int, available: int, processes: int) -> int:
 
 def _check_shares(devices: int, seeds: int | None, num_rows: int, axis: str, num_agents: int) -> None:
     if num_rows % devices and (seeds is None or seeds % devices):
-        what, name, multiple = "members", "num_members", devices
+        what, name, multiple = "members", "pop_size", devices
         if axis == DATA_AXIS:
             what = "environments" if num_agents == 1 else f"copies of {num_agents} agents"
             name, multiple = "num_envs", devices * num_agents

@@ -179,7 +179,7 @@ def assemble(
 
 
 def build_cell(config: Any) -> Cell | None:
-    """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``type``, ``size``
+    """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``name``, ``size``
     and, of a dilated one, ``num_cores``. ``None`` gives none.
 
     Raises:
@@ -187,8 +187,8 @@ def build_cell(config: Any) -> Cell | None:
     """
     if config is None:
         return None
-    options = dict(config) if isinstance(config, Mapping) else {"type": config}
-    kind = options.pop("type", None)
+    options = dict(config) if isinstance(config, Mapping) else {"name": config}
+    kind = options.pop("name", None)
     if kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]

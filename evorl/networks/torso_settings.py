@@ -50,9 +50,9 @@ class CellSettings(PyTreeNode):
     """A recurrent cell, see ``build_cell``.
 
     Attributes:
-        type: gru, lstm or dilated_lstm.
+        name: gru, lstm or dilated_lstm.
         size: units.
     """
 
-    type: str = "lstm"
+    name: str = "lstm"
     size: int = 128

@@ -96,9 +96,9 @@ def test_actions_and_log_probabilities_are_those_of_the_policy() -> None:
 
 
 CELLS = {
-    "gru": {"recurrent": {"type": "gru", "size": 8}},
-    "lstm, shared": {"recurrent": {"type": "lstm", "size": 8}, "shared": True},
-    "dilated lstm": {"recurrent": {"type": "dilated_lstm", "size": 8, "num_cores": 2}, "heads": {"policy": [4]}},
+    "gru": {"recurrent": {"name": "gru", "size": 8}},
+    "lstm, shared": {"recurrent": {"name": "lstm", "size": 8}, "shared": True},
+    "dilated lstm": {"recurrent": {"name": "dilated_lstm", "size": 8, "num_cores": 2}, "heads": {"policy": [4]}},
 }
 
 
@@ -139,7 +139,7 @@ def test_successors_are_valued_with_the_recurrent_state_of_their_episode(remembe
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala", "ppo", "reinforce", "trpo"])
 def test_every_algorithm_learns_with_a_recurrent_network(algorithm: str) -> None:
-    network = {"torso": [8], "recurrent": {"type": "lstm", "size": 4}}
+    network = {"torso": [8], "recurrent": {"name": "lstm", "size": 4}}
     workflow = small(algorithm, agent={"network": network})
     first = workflow.init(0)
     _, state = workflow.step(workflow.step(first)[1])

@@ -46,7 +46,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"type": "lstm", "size": 32}, shared=True)
+        return _train(continuous, recurrent={"name": "lstm", "size": 32}, shared=True)
 
 
 def test_its_loss_is_the_papers() -> None:

@@ -49,7 +49,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"type": "gru", "size": 32})
+        return _train(continuous, recurrent={"name": "gru", "size": 32})
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:

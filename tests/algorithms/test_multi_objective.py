@@ -27,7 +27,7 @@ class TestContract(WorkflowContract):
     SMALL = {
         **RUN_CONFIG,
         "agent": {"network": {"torso": [4], "orthogonal": True}},
-        "optimizer": {"name": "nsga2", "pop_size": POP_SIZE, "init_std": 1.0},
+        "optimizer": {"name": "nsga2", "pop_size": POP_SIZE, "initial_std": 1.0},
         "objectives": list(OBJECTIVES),
         "reference": list(REFERENCE),
         "total_timesteps": POP_SIZE * EPISODE_STEPS * 20,
@@ -43,7 +43,7 @@ def workflow_of(**changes: Any) -> MultiObjectiveWorkflow:
 
 @functools.cache
 def trained(name: str) -> tuple[MultiObjectiveWorkflow, dict[str, np.ndarray], State]:
-    workflow = workflow_of(optimizer={"name": name, "pop_size": POP_SIZE, "init_std": 1.0})
+    workflow = workflow_of(optimizer={"name": name, "pop_size": POP_SIZE, "initial_std": 1.0})
     metrics, state = programs.iterate_program(workflow, workflow.init(SEED), GENERATIONS)
     metrics.pop("episodes")
     return workflow, {name: np.asarray(x)[:GENERATIONS] for name, x in metrics.items()}, state

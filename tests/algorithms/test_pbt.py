@@ -36,7 +36,7 @@ class TestContract(WorkflowContract):
             "optimizer": {"learning_rate": {"low": 1e-3, "high": 1e-2, "scale": "log"}},
             "agent.clip_epsilon": {"low": 0.1, "high": 0.4, "scale": "log"},
         },
-        "num_members": 4,
+        "pop_size": 4,
         "generation_interval": 64 * 2,
         "total_timesteps": 4 * 64 * 2 * 20,
     }
@@ -287,10 +287,10 @@ def test_members_whose_iterations_differ_in_length() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_members": 1}, "num_members=1 is no population"),
+        ({"pop_size": 1}, "pop_size=1 is no population"),
         ({"truncation": 0.6}, r"truncation must be a number in \(0, 0.5\], got 0.6"),
         ({"explore": "cs"}, "explore is one of cso, perturb; got 'cs'. Did you mean 'cso'?"),
-        ({"num_membres": 4}, "here is no config key 'num_membres'. Did you mean 'num_members'?"),
+        ({"pop_sice": 4}, "here is no config key 'pop_sice'. Did you mean 'pop_size'?"),
         ({"discount": 0.9}, "here is no config key 'discount'"),
         ({"inner": "ppo"}, "inner must be a mapping from settings to values, got 'ppo'"),
         ({"inner": None}, "inner.workflow is missing: name the class"),
@@ -299,7 +299,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
         ({"search_space": {}}, "search_space is empty: name what is to be searched"),
         ({"search_space": {"total_timesteps": {"low": 1, "high": 2}}}, "there is no number 'total_timesteps'"),
         ({"shared_replay": True}, "shared_replay=true needs an off-policy inner workflow, not PPOWorkflow"),
-        ({"devices": 3}, "4 members cannot be shared evenly by 3 devices: choose num_members"),
+        ({"devices": 3}, "4 members cannot be shared evenly by 3 devices: choose pop_size"),
     ],
 )
 def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], said: str) -> None:

@@ -51,7 +51,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"type": "gru", "size": 32})
+        return _train(continuous, recurrent={"name": "gru", "size": 32})
 
 
 def _with_options(**changes: Any) -> PPOWorkflow:

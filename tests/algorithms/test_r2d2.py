@@ -25,14 +25,14 @@ from tests.support.every_probe import RecurrentActorCriticProbes, every_probe, t
 from tests.support.probe_envs import TIME_LIMIT
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_identical, fresh_state, moved_apart, small
 
-NETWORK = {"torso": [32], "orthogonal": True, "recurrent": {"type": "gru", "size": 32}, "heads": {"dueling": True}}
+NETWORK = {"torso": [32], "orthogonal": True, "recurrent": {"name": "gru", "size": 32}, "heads": {"dueling": True}}
 
 
 class TestContract(WorkflowContract):
     workflow = R2D2Workflow
     SMALL = {
         **SAC_CONFIG,
-        "agent": {"network": {"torso": [8], "recurrent": {"type": "gru", "size": 8}, "heads": {"dueling": False}}},
+        "agent": {"network": {"torso": [8], "recurrent": {"name": "gru", "size": 8}, "heads": {"dueling": False}}},
         "n_step": 1,
         "prioritized": False,
         "rollout_length": 2,

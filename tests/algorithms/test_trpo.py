@@ -27,11 +27,11 @@ from tests.support.every_probe import (
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, PPO_CONFIG, small
 
 MODES: dict[str, dict[str, Any]] = {
-    "trpo-d2": {"subtype": "trpo-d2"},
-    "trpo-d2, adaptive": {"subtype": "trpo-d2", "linesearch": "adaptive"},
-    "trpo-d1": {"subtype": "trpo-d1"},
-    "trpo-d1, episodes": {"subtype": "trpo-d1", "episodes_per_batch": 128},
-    "ppo": {"subtype": "ppo"},
+    "trpo-d2": {"kind": "trpo-d2"},
+    "trpo-d2, adaptive": {"kind": "trpo-d2", "linesearch": "adaptive"},
+    "trpo-d1": {"kind": "trpo-d1"},
+    "trpo-d1, episodes": {"kind": "trpo-d1", "episodes_per_batch": 128},
+    "ppo": {"kind": "ppo"},
 }
 LEARNING = Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5)
 
@@ -145,10 +145,10 @@ def test_the_surrogate_and_its_clipped_form() -> None:
     np.testing.assert_allclose(clipped, -surrogate, rtol=1e-4)
 
 
-@pytest.mark.parametrize("subtype", ["ppo", "trpo-d1", "trpo-d2"])
-def test_only_the_chosen_episodes_are_learned_from(subtype: str) -> None:
+@pytest.mark.parametrize("kind", ["ppo", "trpo-d1", "trpo-d2"])
+def test_only_the_chosen_episodes_are_learned_from(kind: str) -> None:
     """Rows that are left out may hold anything: the result is the same."""
-    workflow = _small(subtype=subtype, episodes_per_batch=12, rollout_length=32)
+    workflow = _small(kind=kind, episodes_per_batch=12, rollout_length=32)
     state = workflow.init(0)
     trajectory, collected = jax.jit(lambda w, s: w.collect(s))(workflow, state)
     dones = np.asarray(trajectory.dones)
@@ -185,7 +185,7 @@ def test_whole_episodes_begin_with_the_trajectory() -> None:
     [
         ({"agent": {"network": {"torso": [8], "shared": True}}}, "shared=true does not go with TRPO"),
         ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
-        ({"subtype": "trpo-d3"}, "subtype is one of ppo, trpo-d1, trpo-d2; got 'trpo-d3'"),
+        ({"kind": "trpo-d3"}, "kind is one of ppo, trpo-d1, trpo-d2; got 'trpo-d3'"),
         ({"linesearch": "adaptiv"}, "Did you mean 'adaptive'"),
         ({"trust_region": {"max_kl": 0}}, r"trust_region\.max_kl must be a number above 0"),
         (

@@ -76,7 +76,7 @@ def test_a_seed_replaces_the_evaluation_stream(run, trained: RunFolder, monkeypa
 POPULATION = [
     "agent=meta/pbt",
     "inner=a2c",
-    "num_members=2",
+    "pop_size=2",
     "generation_interval=64",
     *[
         ("inner." if setting.startswith(("num_envs", "rollout", "agent")) else "") + setting

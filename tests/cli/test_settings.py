@@ -51,9 +51,9 @@ def test_values_on_one_line(value: object, text: str) -> None:
 
 def test_a_part_that_is_an_agent_follows_with_its_own_settings() -> None:
     inner = {"workflow": "evorl.algorithms.ppo.PPOWorkflow", "num_epochs": 3}
-    config = {"workflow": "evorl.algorithms.pbt.PBTWorkflow", "num_members": 3, "inner": inner}
+    config = {"workflow": "evorl.algorithms.pbt.PBTWorkflow", "pop_size": 3, "inner": inner}
     settings = {name: (value, text) for name, value, text in workflow_settings(config)}
-    assert settings["num_members"][0] == 3
+    assert settings["pop_size"][0] == 3
     assert settings["inner"][1] == "an algorithm of its own, with its settings"
     assert settings["inner.num_epochs"][0] == 3
     assert settings["inner.agent.clip_epsilon"][1] != ""

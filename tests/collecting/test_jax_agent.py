@@ -100,7 +100,7 @@ def test_what_the_user_tells_it_reaches_the_agent() -> None:
 
 @pytest.fixture(scope="module")
 def recurrent_ppo() -> tuple[Agent, AgentState]:
-    network = {"torso": [8], "recurrent": {"type": "gru", "size": 4}}
+    network = {"torso": [8], "recurrent": {"name": "gru", "size": 4}}
     rows = CountingRows(LENGTHS)
     # Of an environment only its spaces are asked for, which simulators have too.
     agent = PPOWorkflow.make_agent({"network": network}, rows)  # pyright: ignore[reportArgumentType]

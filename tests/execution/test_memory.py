@@ -76,13 +76,13 @@ def test_members_and_matrices_are_named(machine: None) -> None:
     population = {
         "workflow": "evorl.algorithms.pbt.PBTWorkflow",
         "env": "Pendulum-v1",
-        "num_members": 10_000,
+        "pop_size": 10_000,
         "total_timesteps": 1e9,
         "generation_interval": 1e4,
         "inner": {"workflow": "evorl.algorithms.sac.SACWorkflow", "replay_capacity": 1e6},
         "search_space": {"discount": {"low": 0.9, "high": 0.99}},
     }
-    with pytest.raises(ValueError, match=r"num_members=10,000 is too large\. The largest that may fit is"):
+    with pytest.raises(ValueError, match=r"pop_size=10,000 is too large\. The largest that may fit is"):
         workflow_from_config(population).init(0)
     evolution = {
         "workflow": "evorl.algorithms.neuroevolution.NeuroevolutionWorkflow",

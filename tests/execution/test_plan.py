@@ -82,7 +82,7 @@ def test_members_are_shared_out_instead_of_environments(num_members: int, num_se
     plan, _ = plan_execution(_env(4096), num_seeds=num_seeds, num_members=num_members)
     assert plan.num_devices == num_devices
     assert plan.axis == (None if num_devices == 1 else SEED_AXIS if num_seeds > 1 else MEMBER_AXIS)
-    with pytest.raises(ValueError, match=r"7 members cannot be shared evenly by 2 devices: choose num_members"):
+    with pytest.raises(ValueError, match=r"7 members cannot be shared evenly by 2 devices: choose pop_size"):
         plan_execution(_env(4096), devices=2, num_members=7)
 
 

@@ -40,7 +40,7 @@ def test_more_environments_take_more_of_an_iteration() -> None:
 
 def test_members_and_seeds_count_and_parameters_are_those_of_one() -> None:
     space = {"discount": {"low": 0.9, "high": 0.99}}
-    population = small("pbt", "CartPole-v1", inner=inner_config("ppo"), num_members=4, search_space=space)
+    population = small("pbt", "CartPole-v1", inner=inner_config("ppo"), pop_size=4, search_space=space)
     alone, seeds = preflight(small("ppo")), preflight(small("ppo", num_seeds=3))
     assert preflight(population).parameters == alone.parameters == seeds.parameters
     assert preflight(population).entries["population"] >= 4 * alone.entries["agent"]

@@ -140,8 +140,8 @@ def test_a_state_has_the_rows_it_is_asked_for() -> None:
 def test_cells_are_built_from_a_config() -> None:
     assert build_cell(None) is None
     assert build_cell("gru") == GRU()
-    assert build_cell({"type": "lstm", "size": 32}) == LSTM(32)
-    assert build_cell({"type": "dilated_lstm", "size": 12, "num_cores": 3}) == DilatedLSTM(12, num_cores=3)
+    assert build_cell({"name": "lstm", "size": 32}) == LSTM(32)
+    assert build_cell({"name": "dilated_lstm", "size": 12, "num_cores": 3}) == DilatedLSTM(12, num_cores=3)
     assert hash(build_cell("gru")) == hash(GRU())
 
 
@@ -150,10 +150,10 @@ def test_cells_are_built_from_a_config() -> None:
     [
         ("lsmt", "no recurrent cell 'lsmt'. Did you mean 'lstm'"),
         ({"size": 3}, "There are: gru, lstm, dilated_lstm, null"),
-        ({"type": "lstm", "sise": 3}, "no option of recurrent cell lstm 'sise'. Did you mean 'size'"),
-        ({"type": "gru", "num_cores": 3}, "no option of recurrent cell gru 'num_cores'"),
-        ({"type": "gru", "size": 0}, "size must be a positive integer, got 0"),
-        ({"type": "dilated_lstm", "size": 8, "num_cores": 3}, "8 units cannot be divided into 3 cores"),
+        ({"name": "lstm", "sise": 3}, "no option of recurrent cell lstm 'sise'. Did you mean 'size'"),
+        ({"name": "gru", "num_cores": 3}, "no option of recurrent cell gru 'num_cores'"),
+        ({"name": "gru", "size": 0}, "size must be a positive integer, got 0"),
+        ({"name": "dilated_lstm", "size": 8, "num_cores": 3}, "8 units cannot be divided into 3 cores"),
     ],
 )
 def test_nonsense_is_refused_in_words(config: Any, message: str) -> None:

@@ -22,7 +22,7 @@ from tests.support.small_workflows import fresh_state, small
 
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
 CONVOLUTIONS = {"torso": [{"conv": {"filters": 4, "size": 3, "stride": 2, "border": "same"}}, "flatten", 8]}
-SMALL_GRU = {"torso": [8], "recurrent": {"type": "gru", "size": 6}}
+SMALL_GRU = {"torso": [8], "recurrent": {"name": "gru", "size": 6}}
 # What is taken away: algorithm, environment, changes of the config.
 POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo_discrete": ("ppo", "CartPole-v1", {}),

@@ -38,10 +38,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a2c": {"agent": {"network": {"torso": [8], "shared": True}, "normalize_advantages": True}},
     "discor": {"prioritized": True},
     "dqn": {"prioritized": True, "n_step": 3, "agent": RAINBOW},
-    "a2c, recurrent state": {"agent": {"network": {"torso": [8], "recurrent": {"type": "lstm", "size": 4}}}},
+    "a2c, recurrent state": {"agent": {"network": {"torso": [8], "recurrent": {"name": "lstm", "size": 4}}}},
     "impala": {"agent": {"network": {"torso": [8]}, "normalize_advantages": True}},
     "ppo, recurrent state": {
-        "agent": {"network": {"torso": [8], "recurrent": {"type": "gru", "size": 4}, "shared": True}}
+        "agent": {"network": {"torso": [8], "recurrent": {"name": "gru", "size": 4}, "shared": True}}
     },
     "pqn": {"agent": {"network": {"torso": [8], "layer_norm": True}, "normalize_obs": True}},
     "r2d2": {"prioritized": True, "n_step": 2},
@@ -49,8 +49,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sac, prioritized": {"prioritized": True, "n_step": 3},
     "td3": {"prioritized": True, "n_step": 3, "agent": FAST_TD3},
     "trpo": {"linesearch": "adaptive"},
-    "trpo, clipped": {"subtype": "ppo"},
-    "trpo, first derivatives": {"subtype": "trpo-d1", "episodes_per_batch": 12, "rollout_length": 24},
+    "trpo, clipped": {"kind": "ppo"},
+    "trpo, first derivatives": {"kind": "trpo-d1", "episodes_per_batch": 12, "rollout_length": 24},
 }
 LAYOUTS = {
     "2 devices": {"execution": Execution(axis=DATA_AXIS, num_devices=2)},

@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_told_with_both_shapes(
 
 def test_populations_are_refused(ppo_run: tuple[Path, Any], ppo: Workflow, tmp_path: Path) -> None:
     population = small(
-        "pbt", ENV, inner=inner_config("ppo"), num_members=2, search_space={"discount": {"low": 0.9, "high": 0.99}}
+        "pbt", ENV, inner=inner_config("ppo"), pop_size=2, search_space={"discount": {"low": 0.9, "high": 0.99}}
     )
     with pytest.raises(ValueError, match=r"init_from puts parameters into one agent, and PBT trains a population"):
         warm_start(population, ppo_run[0])

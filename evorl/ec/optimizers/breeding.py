@@ -20,24 +20,24 @@ class BreedingOptimizer(EvoOptimizer):
 
     Attributes:
         pop_size: number of individuals P.
-        init_std: standard deviation of the noise around the given solution that makes the first population; its first
+        initial_std: standard deviation of the noise around the given solution that makes the first population; its first
             individual is the solution itself.
         crossover: how two parents are mixed.
         mutation: how children are changed.
     """
 
     pop_size: int
-    init_std: float = 0.1
+    initial_std: float = 0.1
     crossover: Crossover = Crossover()
     mutation: Mutation = Mutation()
 
-    ranges: ClassVar[Mapping[str, str]] = {"init_std": "[0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {"initial_std": "[0, inf)"}
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The first population around ``solution``, to be asked for."""
         key, noise_key = jax.random.split(as_typed_key(key))
         noise = noise_rows(noise_key, solution, 0, self.pop_size)
-        stds = jnp.full(self.pop_size, self.init_std).at[0].set(0.0)
+        stds = jnp.full(self.pop_size, self.initial_std).at[0].set(0.0)
 
         def perturb(std: jax.Array, noise: Params) -> Params:
             return jax.tree.map(lambda x, z: x + (std * z).astype(x.dtype), solution, noise)

@@ -26,7 +26,7 @@ def fitness_of(optimizer: BreedingOptimizer, seed: int = 0) -> jax.Array:
 
 @both
 def test_first_population_is_noise_around_the_solution(optimizer: BreedingOptimizer) -> None:
-    optimizer = optimizer.replace(pop_size=5000, init_std=0.5)
+    optimizer = optimizer.replace(pop_size=5000, initial_std=0.5)
     state = optimizer.init(SOLUTION, jax.random.key(0))
     population = optimizer.ask(state)
     jax.tree.map(lambda x, given: np.testing.assert_array_equal(x[0], given), population, SOLUTION)

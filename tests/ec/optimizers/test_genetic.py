@@ -56,7 +56,7 @@ def test_children_are_made_of_the_winners() -> None:
 )
 def test_sphere_is_solved_to_a_stated_bound(settings: dict) -> None:
     """From a distance of 4.5 in 20 dimensions, after 400 generations of 64; the best fitness never falls."""
-    optimizer = GeneticAlgorithm(pop_size=64, num_elites=4, tournament_size=4, init_std=0.5, **settings)
+    optimizer = GeneticAlgorithm(pop_size=64, num_elites=4, tournament_size=4, initial_std=0.5, **settings)
 
     @jax.jit
     def search(key: jax.Array) -> jax.Array:

@@ -68,7 +68,7 @@ def test_individuals_without_objectives_do_not_survive() -> None:
 
 
 def test_hypervolume_grows_to_that_of_the_known_front() -> None:
-    optimizer = NSGA2(pop_size=60, init_std=0.5, mutation=Mutation(share=1.0 / DIMENSIONS, scale=0.1))
+    optimizer = NSGA2(pop_size=60, initial_std=0.5, mutation=Mutation(share=1.0 / DIMENSIONS, scale=0.1))
     reference = jnp.array([-1.0, -1.0])
 
     @jax.jit

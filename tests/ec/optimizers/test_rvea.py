@@ -18,7 +18,7 @@ from tests.support.small_workflows import assert_identical
 POP_SIZE, GENERATIONS, DIMENSIONS = 60, 120, 8
 BREEDING: dict[str, Any] = {
     "pop_size": POP_SIZE,
-    "init_std": 0.3,
+    "initial_std": 0.3,
     "crossover": Crossover(kind="simulated_binary", probability=1.0),
     "mutation": Mutation(kind="polynomial", share=1.0 / DIMENSIONS, scale=0.5),
 }
