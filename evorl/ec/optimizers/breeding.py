@@ -20,8 +20,8 @@ class BreedingOptimizer(EvoOptimizer):
 
     Attributes:
         pop_size: number of individuals P.
-        initial_std: standard deviation of the noise around the given solution that makes the first population; its first
-            individual is the solution itself.
+        initial_std: standard deviation of the noise around the given solution that makes the first population, whose
+            first individual is the solution itself.
         crossover: how two parents are mixed.
         mutation: how children are changed.
     """
