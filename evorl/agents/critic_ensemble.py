@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.q_networks import EnsembleQNetwork
-from evorl.networks.torso_settings import differing_torso
 from evorl.networks.torsos import build_torso
 from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode, pytree_field
 

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, preprocess
-from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive
 from evorl.envs.space import ActionSpaces, Space
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
-from evorl.networks.torso_settings import TorsoDifferences, TorsoSettings
 from evorl.ops import collectives
 from evorl.ops.optimization import Optimizer, when_due
 from evorl.sample_batch import SampleBatch

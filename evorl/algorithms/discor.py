@@ -15,12 +15,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from evorl.agent import AgentState
-from evorl.agents.part_settings import CriticEnsembleSettings
+from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, differing_torso
 from evorl.agents.target_network import update_part
 from evorl.algorithms.sac import SACAgent, SACWorkflow
 from evorl.envs.env import Env
 from evorl.envs.space import Space
-from evorl.networks.torso_settings import TorsoDifferences, differing_torso
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.random import split_rows

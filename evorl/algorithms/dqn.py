@@ -17,11 +17,11 @@ import optax
 
 from evorl.agent import AgentState, allowed_only
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.part_settings import TorsoSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value
 from evorl.envs.env import Env
 from evorl.envs.space import Space
-from evorl.networks.torso_settings import TorsoSettings
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule

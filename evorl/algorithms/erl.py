@@ -26,15 +26,15 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
     Attributes:
         num_rl_agents: learners K; all learn from the same buffer, by draws of their own.
         exploration_episodes: episodes in which each of them explores in a generation.
-        injection_interval: generations between two in which their policies take the places of the last K individuals.
+        injection_period: generations between two in which their policies take the places of the last K individuals.
     """
 
     num_rl_agents: int = 1
     exploration_episodes: int = 1
-    injection_interval: int = 1
+    injection_period: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(self, "num_rl_agents", "exploration_episodes", "injection_interval")
+        require_positive(self, "num_rl_agents", "exploration_episodes", "injection_period")
         if self.num_rl_agents > 1 and self.learner.prioritized:
             raise ValueError(
                 f"num_rl_agents={self.num_rl_agents} needs learner.prioritized=false: priorities are those of one."
@@ -63,7 +63,7 @@ class ERLWorkflow(EvolutionGuidedWorkflow):
         generation, with a genetic algorithm children that nobody knows the fitness of.
         """
         losses, state = self._learn(state, key, num_updates)
-        is_due = (num_updates > 0) & ((state.iterations.low + 1) % self.injection_interval == 0)
+        is_due = (num_updates > 0) & ((state.iterations.low + 1) % self.injection_period == 0)
         last = self.pop_size - self.num_injected + jnp.arange(self.num_injected, dtype=jnp.int32)
         rows = jnp.where(is_due, last, self.pop_size)
         policies = state.learners.agent_state.params.policy

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.part_settings import differing_torso
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import Categorical, Normal
 from evorl.envs.env import Env
 from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
 from evorl.networks.heads import ValueNetwork, apply_network
-from evorl.networks.torso_settings import differing_torso
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
 from evorl.sample_batch import SampleBatch

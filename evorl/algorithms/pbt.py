@@ -32,7 +32,6 @@ from evorl.workflows.population import (
     SCORE_METRICS,
     healthy_members,
     population_metrics,
-    require_early_row,
     train_side_by_side,
     training_scores,
     with_shared_replay,
@@ -51,8 +50,8 @@ class PBTWorkflow(Workflow):
         inner: what every member is; its numbers in the search space are the members' own.
         search_space: what members differ in.
         pop_size: size of the population P.
-        generation_interval: environment steps of each member between two selections, in whole iterations; where the
-            steps of an iteration differ, a number of iterations.
+        generation_interval: environment steps of each member between two selections, in whole iterations; where these
+            differ, as if all were as long as they can be.
         score: members are compared by the mean return of the episodes that ended in ``training``, or by that of
             ``eval_episodes`` episodes of ``evaluation``.
         exploit: whether there is selection; without it members keep the settings they were given.
@@ -94,7 +93,6 @@ class PBTWorkflow(Workflow):
         require_positive(self, "pop_size", "generation_interval", "history_length")
         if self.pop_size < 2:
             raise ValueError(f"pop_size={self.pop_size} is no population: it takes 2 or more.")
-        require_early_row(self, self.inner, self.pop_size * self.iterations_per_generation)
 
     @classmethod
     def build_from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -120,7 +118,7 @@ class PBTWorkflow(Workflow):
     @property
     def iterations_per_generation(self) -> int:
         """Iterations of the members between two selections."""
-        return max(1, round(self.generation_interval / (self.inner.timesteps_per_iteration or 1)))
+        return max(1, round(self.generation_interval / self.inner.most_timesteps_per_iteration))
 
     @property
     def timesteps_per_iteration(self) -> int:

@@ -14,9 +14,8 @@ import jax
 
 from evorl.agent import AgentState, allowed_only
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
-from evorl.agents.part_settings import ActionValueSettings
+from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
-from evorl.networks.torso_settings import TorsoSettings
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
 from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches

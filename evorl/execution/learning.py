@@ -7,6 +7,7 @@ timed reaches them. So what is recorded does not depend on the machine's speed o
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import sys
@@ -20,6 +21,7 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.intervals import EveryIterations, Interval, every
 from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
@@ -107,21 +109,13 @@ class LearningRun:
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
         self.saved_timesteps = self.timesteps
-        self.log_every = self._every(workflow.log_interval, 1) or self.last_iteration
-        self.eval_every = self._every(workflow.eval_interval, self.log_every)
-        self.save_every = self._every(workflow.checkpoint_interval, self.log_every)
+        self.total = int(workflow.total_timesteps) * self.num_seeds
+        self.steps_of_last = 0  # environment steps of the last iteration, over all seeds
+        make = functools.partial(every, steps_per_iteration=self.steps, num_seeds=self.num_seeds)
+        self.rows = make(workflow.log_interval) or EveryIterations(self.last_iteration)
+        self.evaluations = make(workflow.eval_interval, rows=self.rows)
+        self.checkpoints = make(workflow.checkpoint_interval, rows=self.rows)
         self._end_if_counted()
-
-    def _every(self, interval: float, unit: int) -> int | None:
-        """An interval in environment steps as a number of iterations; ``None`` for never.
-
-        Where iterations differ in steps, intervals are numbers of iterations.
-        Longer ones are whole multiples of ``unit``, so that evaluations and checkpoints fall on rows of metrics.
-        """
-        if interval <= 0:
-            return None
-        iterations = max(1, round(interval / (self.steps or 1)))
-        return iterations if iterations < unit else unit * round(iterations / unit)
 
     @property
     def timesteps(self) -> int:
@@ -188,8 +182,8 @@ class LearningRun:
             )
 
     def _end_if_counted(self) -> None:
-        """Where steps are counted, the training ends with the first row that has all."""
-        if not self.steps and self._is_due(self.log_every) and self.timesteps >= int(self.workflow.total_timesteps):
+        """Where steps are counted, the training ends with the iteration that has all."""
+        if not self.steps and self.counted >= self.total:
             self.last_iteration = self.iterations
 
     def _fresh_start(self, key: Key | int) -> State:
@@ -205,7 +199,7 @@ class LearningRun:
 
     def _before_the_first_step(self, state: State) -> None:
         """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
-        if self.eval_every and self.evaluates_at_start:
+        if self.evaluations and self.evaluates_at_start:
             row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
             self.latest |= row
             self.recorder.write(row)
@@ -243,9 +237,10 @@ class LearningRun:
             steps = np.full(num_iterations, self.steps * self.num_seeds)
         else:
             steps = np.asarray(metrics.pop("timesteps"), np.int64).reshape(num_iterations, -1).sum(axis=1)
-        self.chunk_steps = int(steps.sum())
-        first_row = self.log_every - self.iterations % self.log_every
-        ends = [*range(first_row, num_iterations, self.log_every), num_iterations]
+        self.chunk_steps, self.steps_of_last = int(steps.sum()), int(steps[-1])
+        timesteps = self.counted + np.concatenate([[0], np.cumsum(steps)])
+        of_rows = self.rows.is_due(self.iterations + np.arange(num_iterations + 1), timesteps)
+        ends = [*(np.flatnonzero(of_rows[:-1]) + 1).tolist(), num_iterations]
         for start, end in itertools.pairwise([0, *ends]):
             self.iterations += end - start
             self.counted += int(steps[start:end].sum())
@@ -263,33 +258,36 @@ class LearningRun:
 
     def _until_due(self) -> int:
         """Iterations until the next evaluation, checkpoint or the end."""
-        left = [self.last_iteration - self.iterations]
-        for every in (self.eval_every, self.save_every):
-            if every:
-                left.append(every - self.iterations % every)
-        if not self.steps:  # the end is one of the rows, of which some cannot be it yet
-            steps_to_go = (int(self.workflow.total_timesteps) - 1) * self.num_seeds - self.counted
-            before_the_end = steps_to_go // (self.workflow.most_timesteps_per_iteration * self.num_seeds)
-            left.append(max(before_the_end, self.log_every - self.iterations % self.log_every))
+        most = self.workflow.most_timesteps_per_iteration * self.num_seeds
+        intervals = [interval for interval in (self.evaluations, self.checkpoints) if interval]
+        left = [interval.until_due(self.iterations, self.counted, most) for interval in intervals]
+        left.append(self.last_iteration - self.iterations)
+        if not self.steps:
+            left.append(math.ceil((self.total - self.counted) / most))
         return min(left)
 
-    def _is_due(self, every: int | None) -> bool:
-        return bool(every) and (self.iterations % every == 0 or self.iterations == self.last_iteration)
+    def _is_due(self, interval: Interval | None) -> bool:
+        """Whether it is, after the last iteration; when the training ends, all is."""
+        if interval is None:
+            return False
+        iterations = np.asarray([self.iterations - 1, self.iterations])
+        timesteps = np.asarray([self.counted - self.steps_of_last, self.counted])
+        return self.iterations == self.last_iteration or bool(interval.is_due(iterations, timesteps)[0])
 
     def _between_chunks(self, state: State) -> None:
         """What is due at this iteration, of which ``state`` is."""
         score = None
         evaluated: dict[str, float | int] = {}
-        if self._is_due(self.eval_every):
+        if self._is_due(self.evaluations):
             evaluated = self._evaluate(state)
             score = float(evaluated["eval/episode_return"])
-        if evaluated or self._is_due(self.log_every):
+        if evaluated or self._is_due(self.rows):
             self._write_row(evaluated)
             self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
         if score is not None and score > self.best_score:
             self.best_score = score
             self._save(state, score)
-        elif self._is_due(self.save_every):
+        elif self._is_due(self.checkpoints):
             self._save(state, score)
 
     def _write_row(self, evaluated: dict[str, float | int]) -> None:

@@ -52,8 +52,8 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
     optimizer: EvoOptimizer = pytree_field(kw_only=True)
     updates_per_generation: int | None = None
     total_timesteps: float = 1e6
-    eval_interval: float = 5.0
-    checkpoint_interval: float = 50.0
+    eval_interval: float = 5e4
+    checkpoint_interval: float = 2.5e5
 
     foreign_keys: ClassVar[tuple[str, ...]] = (*GenerationalWorkflow.foreign_keys, "agent", "eval_chunk")
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE  # the learner's updates exchange gradients

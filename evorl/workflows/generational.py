@@ -26,20 +26,15 @@ class GenerationalWorkflow(Workflow):
         common_random_numbers: the episodes of a generation draw the same numbers for every individual.
         eval_chunk: individuals that are in memory and play at one time; ``None`` for as many as suit the processor's
             cache.
-        log_interval: generations between two rows of metrics.
-        eval_interval: generations between evaluations; 0 turns them off.
-        checkpoint_interval: generations between checkpoints; 0 keeps only the last one.
     """
 
     total_timesteps: float = 1e7
     episodes_per_individual: int = 1
     common_random_numbers: bool = False
     eval_chunk: int | None = None
-    log_interval: float = 1.0
-    eval_interval: float = 10.0
-    checkpoint_interval: float = 100.0
+    eval_interval: float = 5e5
+    checkpoint_interval: float = 2.5e6
 
-    ranges: ClassVar[Mapping[str, str]] = {"log_interval": "(0, inf)"}  # a row says when the training is over
     foreign_keys: ClassVar[tuple[str, ...]] = ("num_envs", "autoreset_mode", "discount")
     min_bytes_per_device: ClassVar[int] = 0  # devices exchange something once in a generation only
     needs_even_shares: ClassVar[bool] = False  # rows past the last individual count for nothing

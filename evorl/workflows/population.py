@@ -106,34 +106,3 @@ def _reduced(metrics: PyTreeDict, mean: Callable[[jax.Array], jax.Array], episod
     if "timesteps" in metrics:
         reduced["timesteps"] = jnp.sum(metrics.timesteps, axis=0)
     return PyTreeDict(reduced)
-
-
-def require_early_row(population: Workflow, inner: Workflow, num_iterations: int) -> None:
-    """Refuse intervals with which the training would hardly end.
-
-    Where the steps of iterations differ, intervals count these, and a row of metrics says when the training is over.
-
-    Args:
-        population: the workflow that holds the members.
-        inner: what every member is.
-        num_iterations: iterations of all members between two selections.
-
-    Raises:
-        ValueError: there is no row, or none within ``total_timesteps`` even if all episodes end at once.
-    """
-    if population.timesteps_per_iteration:
-        return
-    members = type(inner).__name__
-    if population.log_interval <= 0:
-        raise ValueError(
-            f"log_interval={population.log_interval:g}: iterations of {members} differ in length, and a row of metrics "
-            "says when the training is over. Give the number of selections between two rows, 1 or more."
-        )
-    least = num_iterations * max(1, round(population.log_interval)) * getattr(inner, "num_rows", 1)
-    if least > population.total_timesteps:
-        raise ValueError(
-            f"generation_interval counts generations of {members} here, and log_interval selections: the first row of "
-            f"metrics, before which the training does not end, would take at least {least:,} steps of "
-            f"total_timesteps={population.total_timesteps:,.0f}. Give small numbers, such as generation_interval=5 "
-            "log_interval=1 eval_interval=5 checkpoint_interval=20."
-        )

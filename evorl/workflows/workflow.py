@@ -149,8 +149,8 @@ class Workflow(PyTreeNode):
         """Environment steps that one step of the workflow takes, over all devices, for each seed.
 
         0 where they differ from step to step. Then ``timesteps`` among the metrics says how many they were, a counter
-        of this name in the state adds them up, the training ends with the first row of metrics that has
-        ``total_timesteps``, and intervals are numbers of iterations.
+        of this name in the state adds them up, and what is due, the end too, comes with the first step that has reached
+        the number of environment steps.
         """
 
     @property

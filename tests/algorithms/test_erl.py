@@ -41,7 +41,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "sac": {**inner_config("sac"), "num_envs": 1, "learning_starts": 60, "replay_capacity": 512},
     "ddpg": {**TD3, "agent": DDPG, "policy_delay": 1},
 }
-SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_interval": 3}
+SEVERAL = {"num_rl_agents": 2, "exploration_episodes": 2, "injection_period": 3}
 PER_GENERATION = 5 * EPISODE_STEPS  # Pendulum's episodes are all as long as they may be
 
 
@@ -158,7 +158,8 @@ def test_evaluation_is_of_the_population_and_of_the_learners() -> None:
 
 
 def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Path) -> None:
-    workflow = erl(total_timesteps=6 * PER_GENERATION, checkpoint_interval=2, eval_interval=3)
+    intervals = {"checkpoint_interval": 2 * PER_GENERATION, "eval_interval": 3 * PER_GENERATION}
+    workflow = erl(total_timesteps=6 * PER_GENERATION, **intervals)
     whole = workflow.learn(workflow.init(3), checkpointer=RunCheckpointer(tmp_path))
     assert int(whole.iterations) == 6
     best, _ = restore(workflow, RunCheckpointer(tmp_path), 3, "best", workflow.evaluation_entries)
@@ -169,7 +170,7 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
     ("changes", "said"),
     [
         ({"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}}, "priorities are those of one"),
-        ({"injection_interval": 0}, "injection_interval must be"),
+        ({"injection_period": 0}, "injection_period must be"),
         ({"num_rl_agents": 0}, "num_rl_agents must be"),
     ],
 )

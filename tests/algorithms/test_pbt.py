@@ -270,18 +270,14 @@ def test_members_whose_iterations_differ_in_length() -> None:
         "agent": {"network": {"torso": [4]}},
     }
     space = {"optimizer.noise_std_schedule.decay": {"low": 0.9, "high": 1.0}}
-    given = {"inner": part, "search_space": space, "generation_interval": 2, "log_interval": 1}
+    given = {"inner": part, "search_space": space, "generation_interval": 2 * 4 * 10}
     workflow = pbt(**given)
     assert (workflow.timesteps_per_iteration, workflow.iterations_per_generation) == (0, 2)
     metrics, state = workflow.step(workflow.init(SEED))
     assert metrics.timesteps == 4 * 2 * 4 * 10 == metrics.episodes.length_sum
     assert state.members.timesteps.low.tolist() == [2 * 4 * 10] * 4
     assert len(workflow.charts(state)["schedule"].columns["generation"]) == 4
-    # Its intervals are numbers of generations, not of steps; and a row says when the training is over.
-    with pytest.raises(ValueError, match=r"at least 80,000 steps of total_timesteps=10,240.*generation_interval=5"):
-        pbt(**given | {"generation_interval": 5000})
-    with pytest.raises(ValueError, match=r"log_interval=0: iterations of NeuroevolutionWorkflow differ in length"):
-        pbt(**given | {"log_interval": 0})
+    assert pbt(**given | {"generation_interval": 1}).iterations_per_generation == 1
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,14 @@ class WorkflowContract:
     @classmethod
     def make_run(cls, **changes: Any) -> Workflow:
         """A training of ``NUM_ITERATIONS`` with rows, evaluations and checkpoints."""
-        steps = cls.make().timesteps_per_iteration
-        unit = steps or 1  # where steps are counted, intervals are iterations
+        small = cls.make()
+        unit = small.timesteps_per_iteration or small.most_timesteps_per_iteration  # no episode ends before its limit
         intervals = {
             "log_interval": ROWS * unit,
             "eval_interval": EVALUATIONS * unit,
             "checkpoint_interval": CHECKPOINTS * unit,
         }
-        total = NUM_ITERATIONS * (steps or cls.make().most_timesteps_per_iteration)
-        return cls.make(**{**intervals, "total_timesteps": total, **changes})
+        return cls.make(**{**intervals, "total_timesteps": NUM_ITERATIONS * unit, **changes})
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod

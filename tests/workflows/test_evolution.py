@@ -177,21 +177,21 @@ def test_several_seeds_are_those_alone(workflow: Workflow, together: Workflow) -
 
 
 @pytest.mark.parametrize("num_seeds", [1, 2])
-def test_a_training_ends_with_the_first_row_that_has_all_steps(
+def test_a_training_ends_with_the_generation_that_has_all_steps(
     num_seeds: int, workflow: Workflow, together: Workflow
 ) -> None:
     recorder = Rows()
     workflow = workflow if num_seeds == 1 else together
-    workflow = workflow.replace(total_timesteps=2.0 * GENERATION_STEPS + 1.0, log_interval=2.0)
+    workflow = workflow.replace(total_timesteps=2.0 * GENERATION_STEPS + 1.0, log_interval=2.0 * GENERATION_STEPS)
     state = workflow.learn(workflow.init(0), recorder=recorder)
-    assert [row["iterations"] for row in recorder.rows] == [2, 4]
-    assert [row["timesteps"] for row in recorder.rows] == [2 * GENERATION_STEPS, 4 * GENERATION_STEPS]
-    assert int(state.iterations) == 4
+    assert [row["iterations"] for row in recorder.rows] == [2, 3]
+    assert [row["timesteps"] for row in recorder.rows] == [2 * GENERATION_STEPS, 3 * GENERATION_STEPS]
+    assert int(state.iterations) == 3
     assert "train/timesteps" not in recorder.rows[0]
     assert recorder.rows[0]["train/episodes"] == 2 * 2 * POP_SIZE * num_seeds
     # Taken up again, it is over.
     again = workflow.learn(state, recorder=recorder)
-    assert int(again.iterations) == 4
+    assert int(again.iterations) == 3
     assert len(recorder.rows) == 2
 
 
@@ -208,7 +208,7 @@ def test_a_training_ends_with_the_first_row_that_has_all_steps(
         ({"virtual_batch": 1}, "virtual_batch=1: statistics need at least two observations"),
         ({"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}}, "choose one of the two"),
         ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso has none"),
-        ({"log_interval": 0}, "log_interval must be a number above 0, got 0"),
+        ({"log_interval": -1}, "log_interval must be a number of at least 0, got -1"),
     ],
     ids=str,
 )

@@ -171,7 +171,8 @@ def test_seeds_side_by_side(algorithm: str) -> None:
 
 def _run(algorithm: str) -> QualityDiversityWorkflow:
     steps = 8 * EPISODE_STEPS
-    return qd(algorithm, total_timesteps=GENERATIONS * steps, log_interval=2, checkpoint_interval=2, eval_interval=4)
+    intervals = {"log_interval": 2 * steps, "checkpoint_interval": 2 * steps, "eval_interval": 4 * steps}
+    return qd(algorithm, total_timesteps=GENERATIONS * steps, **intervals)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,0 +1,42 @@
+"""What is due after which iteration, and that no chunk passes over it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.execution.intervals import EveryIterations, EverySteps, every
+
+
+def test_iterations_that_are_alike_are_counted() -> None:
+    assert every(0, 64) is None
+    assert every(1, 64) == EveryIterations(1)
+    assert every(640, 64) == EveryIterations(10)
+    assert every(640, 64, num_seeds=3) == EveryIterations(10)
+    rows = every(256, 64)
+    assert every(700, 64, rows=rows) == EveryIterations(12)  # a row every 4
+    assert every(128, 64, rows=rows) == EveryIterations(2)
+    due = EveryIterations(4).is_due(np.arange(6, 15), np.zeros(9))
+    assert np.flatnonzero(due).tolist() == [1, 5]
+    assert EveryIterations(4).until_due(6, 0, 1) == 2
+    assert EveryIterations(4).until_due(8, 0, 1) == 4
+
+
+def test_steps_that_differ_are_summed() -> None:
+    interval = every(100, 0, num_seeds=2)
+    assert interval == EverySteps(200)
+    timesteps = np.array([150, 199, 200, 390, 620, 799, 801])
+    assert np.flatnonzero(interval.is_due(np.arange(7), timesteps)).tolist() == [1, 3, 5]
+
+
+@pytest.mark.parametrize("most", [1, 7, 50, 1000])
+def test_nothing_that_is_due_is_passed_over(most: int) -> None:
+    interval = EverySteps(100)
+    rng = np.random.default_rng(most)
+    timesteps = 0
+    for _ in range(100):
+        length = interval.until_due(0, timesteps, most)
+        assert length >= 1
+        steps = timesteps + np.concatenate([[0], np.cumsum(rng.integers(0, most + 1, length))])
+        assert not interval.is_due(np.arange(length + 1), steps)[:-1].any()
+        timesteps = int(steps[-1])
