@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins import file_config_source
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
@@ -76,13 +76,17 @@ def as_filed(experiment: str, folder: Path) -> str:
 
 
 def complete_what_hydra_reads() -> None:
-    """Let Hydra read config files through ``CompleteConfigSource``, in this process."""
+    """Let Hydra read config files through ``FileConfigSource``, in this process."""
     Plugins.instance()  # registers Hydra's own sources, whatever came before
-    SourcesRegistry.instance().types["file"] = CompleteConfigSource
+    SourcesRegistry.instance().types["file"] = FileConfigSource
 
 
-class CompleteConfigSource(FileConfigSource):
-    """Config files of a folder, completed by the classes that they name, and the groups of the short forms."""
+class FileConfigSource(file_config_source.FileConfigSource):
+    """Config files of a folder, completed by the classes that they name, and the groups of the short forms.
+
+    Its name is that of Hydra's own, which Hydra registers again in the processes of its launchers: a source of the same
+    name it leaves as it is.
+    """
 
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or what a short form stands for."""

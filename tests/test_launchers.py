@@ -1,0 +1,32 @@
+"""Jobs that Hydra's launchers start, in other processes than the one that asks for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import FINISHED, read_state
+from tests.support.command_line import SMALL
+from tests.support.optional_packages import need
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "train.py"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "package", "options"),
+    [("joblib", "hydra_joblib_launcher", ["n_jobs=2"]), ("submitit_local", "hydra_submitit_launcher", [])],
+)
+def test_jobs_of_a_launcher_are_runs(launcher: str, package: str, options: list[str], tmp_path: Path) -> None:
+    need(f"hydra_plugins.{package}", "launchers")
+    settings = [f"hydra.launcher.{option}" for option in options]
+    command = [sys.executable, str(SCRIPT), "-m", *SMALL, "seed=0,1", f"hydra/launcher={launcher}", *settings]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folders = [RunFolder.open(path.parent) for path in sorted(tmp_path.glob("runs/*/*/config.yaml"))]
+    assert sorted(folder.load_config().seed for folder in folders) == [0, 1]
+    assert {read_state(folder.state, folder.log).state for folder in folders} == {FINISHED}
+    assert all(folder.metrics_csv.stat().st_size for folder in folders)
