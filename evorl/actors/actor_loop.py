@@ -45,6 +45,11 @@ class Actors(ByValue):
             raise ValueError("actors collect for one seed: leave num_seeds out, or run a sweep of seeds.")
         if not self.settings.is_async:
             return
+        if getattr(workflow, "normalize_rewards", False):
+            raise ValueError(
+                "normalize_rewards=true sums up the rewards of each environment, and actors.mode=async learns from "
+                "those of one actor after another: take mode=sync, or env.reward_scale."
+            )
         if not workflow.corrects_lag:
             raise ValueError(
                 f"actors.mode=async collects by policies that are up to {self.settings.max_lag} updates old, and "

@@ -39,6 +39,7 @@ _WORDS = {
     "history": "frame_stack num_stack stack framestack n_stack",
     "max_episode_steps": "time_limit episode_length max_episode_length episode_limit",
     "reward_scale": "reward_scaling",
+    "normalize_rewards": "norm_reward normalize_reward reward_norm reward_normalization",
     "normalize_obs": "obs_norm norm_obs normalize_observations normalize observation_normalization",
     "num_critics": "n_critics num_qs ensemble_size",
     "share": "exploration_fraction epsilon_decay eps_decay",

@@ -1,4 +1,4 @@
-"""Running mean and variance of observations, and their use.
+"""Running mean and variance of observations, how large returns are, and their use.
 
 Statistics have the structure of one observation (an array or a pytree of arrays) and are float32 whatever the
 observation's dtype.
@@ -148,3 +148,48 @@ def normalize(statistics: RunningStatistics, obs: Observation, clip: jax.Array |
         return jnp.where(statistics.count > 0.0, scaled, x)
 
     return jax.tree.map(standardize, obs, statistics.mean, statistics.variance)
+
+
+class RewardScale(PyTreeData):
+    """How large rewards have been, by the discounted sums of those past.
+
+    Attributes:
+        statistics: of these sums, over all steps of all environments.
+        sums: of each environment in its present episode, ``[B]``.
+    """
+
+    statistics: RunningStatistics
+    sums: jax.Array
+
+    @classmethod
+    def of_none(cls, num_envs: int) -> RewardScale:
+        """Before any reward of so many environments."""
+        return cls(statistics=init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), sums=jnp.zeros(num_envs))
+
+
+def normalize_rewards(
+    scale: RewardScale, rewards: jax.Array, dones: jax.Array, discount: jax.Array | float, clip: float = 10.0
+) -> tuple[jax.Array, RewardScale]:
+    """Rewards in units of the standard deviation of discounted sums of past ones (Engstrom et al. 2020,
+    https://arxiv.org/abs/2005.12729, section 3; VecNormalize of Stable-Baselines3). Their sign stays.
+
+    Args:
+        scale: until now.
+        rewards: of a trajectory of this device's environments, ``[T, B]``.
+        dones: which steps ended an episode, ``[T, B]``.
+        discount: of past rewards.
+        clip: bound of what is returned.
+
+    Returns:
+        The rewards ``[T, B]``, and the scale with these steps, which they are already measured by.
+    """
+
+    def one_step(sums: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        reward, done = step
+        sums = discount * sums + reward
+        return jnp.where(done, 0.0, sums), sums
+
+    last, sums = jax.lax.scan(one_step, scale.sums, (rewards, dones.astype(bool)))
+    statistics = update_statistics(scale.statistics, sums, sharded=True)
+    std = jnp.sqrt(jnp.maximum(statistics.variance, _MIN_VARIANCE))
+    return jnp.clip(rewards / std, -clip, clip), RewardScale(statistics=statistics, sums=last)

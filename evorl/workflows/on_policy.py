@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 
 from evorl.agent import AgentState
 from evorl.ops import collectives
-from evorl.ops.normalization import update_statistics
+from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
 from evorl.ops.optimization import Optimizer
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -23,12 +24,16 @@ class OnPolicyWorkflow(Workflow):
     Attributes:
         rollout_length: steps of every environment in one iteration.
         optimizer: of all parameters.
+        normalize_rewards: learn from rewards in units of the spread of discounted returns so far; what is reported
+            stays as the environment pays it.
     """
 
     rollout_length: int = 128
     optimizer: Optimizer = Optimizer()
+    normalize_rewards: bool = False
 
     has_small_updates: ClassVar[bool] = True
+    sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "reward_scale": 0}
     env_fields: ClassVar[tuple[str, ...]] = ("termination", "truncation", "episode_return", "episode_length")
 
     @property
@@ -76,6 +81,8 @@ class OnPolicyWorkflow(Workflow):
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
         state.env_state = with_recurrent_state(self.env.reset(env_key), agent_state)
+        if self.normalize_rewards:
+            state.reward_scale = RewardScale.of_none(len(state.env_state.reward))
         return state
 
     def acting(self, state: State) -> tuple[Acting, State]:
@@ -105,13 +112,17 @@ class OnPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
         key, learn_key = jax.random.split(state.key)
+        if self.normalize_rewards:
+            batch, state = self._with_normalized_rewards(batch, state)
         agent_state, opt_state, metrics = self.learn_from(
             state.agent_state, state.opt_state, batch, learn_key, self.progress(state)
         )
-        statistics = agent_state.obs_preprocessor_state
-        if statistics is not None:
+        if (statistics := agent_state.obs_preprocessor_state) is not None:
             statistics = update_statistics(statistics, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
-        metrics = collectives.mean_over_shares(metrics)
-        metrics.episodes = ended_episodes(batch)
+        metrics = collectives.mean_over_shares(metrics) | {"episodes": ended_episodes(batch)}
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
+
+    def _with_normalized_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
+        rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
+        return batch.replace(rewards=rewards), state.replace(reward_scale=scale)

@@ -9,11 +9,13 @@ from jax.sharding import PartitionSpec
 from evorl.ops import normalization
 from evorl.ops.collectives import DATA_AXIS
 from evorl.ops.normalization import (
+    RewardScale,
     RunningStatistics,
     add_groups,
     add_row,
     init_statistics,
     normalize,
+    normalize_rewards,
     update_statistics,
 )
 
@@ -139,3 +141,23 @@ def test_sharded_rows_count_once_each(rows: np.ndarray) -> None:
 
     for actual in sharded_update(empty, rows):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), actual, update(empty, rows))
+
+
+def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
+    """As a plain loop over steps does it, trajectory after trajectory."""
+    rng = np.random.default_rng(3)
+    rewards = rng.normal(-20.0, 5.0, (12, 3)).astype(np.float32)
+    dones = rng.random((12, 3)) < 0.2
+    scale, sums, seen = RewardScale.of_none(3), np.zeros(3), []
+    for part in (slice(0, 5), slice(5, 12)):
+        result, scale = jax.jit(normalize_rewards)(scale, rewards[part], dones[part], 0.9)
+        for reward, done in zip(rewards[part], dones[part], strict=True):
+            sums = 0.9 * sums + reward
+            seen.append(sums)
+            sums = np.where(done, 0.0, sums)
+        expected = rewards[part] / np.std(np.stack(seen))
+        np.testing.assert_allclose(result, expected, rtol=1e-4)
+        np.testing.assert_allclose(scale.sums, sums, rtol=1e-5)
+    assert scale.statistics.count == 36
+    steep, _ = normalize_rewards(scale, jnp.array([[1e6, -1e6, 0.0]]), dones[:1], 0.0, clip=2.0)
+    np.testing.assert_array_equal(steep, [[2.0, -2.0, 0.0]])
