@@ -197,8 +197,17 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._envs[0].unwrapped.model if bodies_of(self._envs[0]) else None
 
     def render(self) -> np.ndarray | None:
-        """A picture of the first environment, made with ``render_mode: rgb_array``."""
-        return self._envs[0].render()
+        """A picture of the first environment, made with ``render_mode: rgb_array``.
+
+        Raises:
+            ImportError: a package that draws it is not installed.
+        """
+        import gymnasium
+
+        try:
+            return self._envs[0].render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise ImportError(f"pictures need a further package: pip install 'evorl[gymnasium]'. {error}") from error
 
     def close(self) -> None:
         """Close every environment."""

@@ -1,0 +1,89 @@
+"""``python -m tests.support.only_extras video,onnx -- render run=latest -- export ...``: commands of evorl where the
+packages of the core and of these extras can be imported and no others, as in a fresh environment.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import sys
+import tomllib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _requirements(name: str, extras: Collection[str]) -> list[Requirement]:
+    """What a distribution needs with these extras; evorl as its source tree says it, whatever was installed when."""
+    if name == "evorl":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        texts = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
+        return [Requirement(text) for of_one in texts for text in of_one]
+    try:
+        requirements = map(Requirement, importlib.metadata.requires(name) or [])
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [r for r in requirements if not r.marker or any(r.marker.evaluate({"extra": e}) for e in ("", *extras))]
+
+
+def installed_with(extras: Collection[str]) -> set[str]:
+    """The distributions that ``pip install evorl[extras]`` installs, by their canonical names."""
+    found: dict[str, set[str]] = {}
+    left = [("evorl", frozenset(extras))]
+    while left:
+        name, wanted = left.pop()
+        if name in found and wanted <= found[name]:
+            continue
+        found[name] = found.get(name, set()) | wanted
+        for requirement in _requirements(name, wanted):
+            left.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
+    return set(found)
+
+
+class Missing:
+    """Finds nothing, of some top-level packages."""
+
+    def __init__(self, packages: Collection[str]) -> None:
+        self.packages = set(packages)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Raises ``ModuleNotFoundError`` for these packages and what is below them."""
+        if name.partition(".")[0] in self.packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def packages_beyond(extras: Collection[str]) -> set[str]:
+    """Top-level packages of this environment that are of no distribution of the core and these extras."""
+    there = installed_with(extras) | {"pip", "setuptools"}
+    there |= {"pygame"} if "pygame-ce" in there else set()  # either is imported as pygame
+    return {
+        package
+        for package, distributions in importlib.metadata.packages_distributions().items()
+        if not there & set(map(canonicalize_name, distributions))
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the commands, one after another, in one process.
+
+    Raises:
+        ImportError: one of them needs a package beyond the core and the extras.
+    """
+    extras, *rest = arguments
+    missing = Missing(packages_beyond([extra for extra in extras.split(",") if extra]))
+    assert not missing.packages & set(sys.modules) - {"packaging"}, "too late: they are imported"
+    sys.meta_path.insert(0, missing)  # pyright: ignore[reportArgumentType]
+    from evorl.cli.commands import run
+
+    for is_command, words in itertools.groupby(rest, lambda word: word != "--"):
+        if is_command:
+            run(list(words))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
