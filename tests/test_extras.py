@@ -17,6 +17,8 @@ from tests.support.optional_packages import need
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = ["train", *(word for word in SMALL if not word.startswith("compilation_cache"))]
 
+SEARCH = "search={over: {discount: {low: 0.9,high: 0.99}},trials: 1}"
+
 
 def run(folder: Path, extras: str, *commands: list[str]) -> subprocess.CompletedProcess[str]:
     """The commands in one process, which sees the packages of the core and of these extras."""
