@@ -42,11 +42,12 @@ def write_report(arguments: Sequence[str]) -> Path:
     from evorl.reports.recorded_run import named
     from evorl.reports.run_list import Filters, readable
     from evorl.reports.summary_table import as_csv
+    from evorl.reports.swept_setting import settings_or_itself
     from evorl.runs.files import RunFolderError, make_folder, write_text, writing_to
 
     checked_value(settings["pictures"], bool, "pictures")
     found = [folder for place in places for folder in _folders(place, settings["runs_folder"])]
-    runs, notes = readable(named(found))
+    runs, notes = readable(each for run in named(found) for each in settings_or_itself(run))
     runs = Filters(settings["algorithm"], settings["env"], settings["state"]).chosen(runs)
     for note in notes:
         print_line(note)
@@ -90,7 +91,7 @@ def _folders(place: str, runs_folder: str) -> list[Any]:
     path = Path(place).expanduser()
     if path.name == "multirun.yaml":  # what Hydra leaves of a sweep, in the folder of its runs
         path = path.parent
-    if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path)):
+    if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
         return [run.folder for run in found]
     return [RunFolder.find(place, runs_folder)]
 

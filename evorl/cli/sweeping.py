@@ -50,7 +50,7 @@ def sweep_from_config(
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
     from evorl.sweeps.sweep_settings import SweepSettings
-    from evorl.sweeps.sweep_table import write_sweep
+    from evorl.sweeps.sweep_table import write_evaluations, write_sweep
 
     sweep = SweepSettings.from_config(plain(config)["sweep"])
     refuse_what_is_no_setting(sweep.over, config)
@@ -76,6 +76,7 @@ def sweep_from_config(
             finished = run.train(recorders, should_stop)
             returns = run.returns()
             write_sweep(table, settings, returns, config.num_seeds)
+            write_evaluations(folder.sweep_evaluations, returns, config.num_seeds)
             draw_sweep(folder.path / "learning_curves.png", {folder.path.parent.name: _curves(settings, returns)})
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")

@@ -42,7 +42,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     config, resumed = _config_of(config, overrides)
     check_run_settings(config)
     if config.get("sweep") is not None or config.get("search") is not None:
-        return _compare(config, resumed)
+        return _compare(config, resumed, overrides)
     refuse_hopeless_sizes(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
@@ -125,7 +125,7 @@ def _flat_images(workflow: Workflow) -> str | None:
     return flat_images_in_words(getattr(workflow, "agent", None), workflow.env.obs_space)
 
 
-def _compare(config: DictConfig, resumed: RunFolder | None) -> Trained:
+def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
     """Many settings instead of one training: side by side, or one after another."""
     from evorl.cli.searching import search_from_config
     from evorl.cli.sweeping import sweep_from_config
@@ -137,7 +137,9 @@ def _compare(config: DictConfig, resumed: RunFolder | None) -> Trained:
 
     def find_folder() -> RunFolder:
         runs = folder_of_runs(config.runs_folder, choices())
-        return resumed or RunFolder.create(runs.with_name(f"{runs.name}-{kind}"), config)
+        folder = resumed or RunFolder.create(runs.with_name(f"{runs.name}-{kind}"), config)
+        _note_start(folder, overrides)
+        return folder
 
     def way_on(folder: RunFolder) -> str:
         return resume_command(folder, config)

@@ -59,7 +59,8 @@ def figures(runs: Sequence[RecordedRun], room: int) -> tuple[list[Element], list
         room: bytes of the page that they may take.
     """
     shown, left_out = [], []
-    for medium in _in_turn([media_of(run) for run in runs]):
+    of_folders = {run.folder.path: run for run in reversed(runs)}  # of a sweep its first setting has the pictures
+    for medium in _in_turn([media_of(run) for run in reversed(of_folders.values())]):
         size = -(-medium.path.stat().st_size // 3) * 4 + 400  # in base64, with what is around it
         if size > room:
             left_out.append(medium)

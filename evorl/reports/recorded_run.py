@@ -66,6 +66,11 @@ class RecordedRun:
         return read_starts(self.folder.about)
 
     @property
+    def origin(self) -> str:
+        """By whose command it is repeated: its own."""
+        return self.name
+
+    @property
     def algorithm(self) -> str:
         """The agent as the command line chose it, ``ppo``; else by its workflow."""
         chosen = self.starts[0].get("agent") if self.starts else None
@@ -89,7 +94,12 @@ class RecordedRun:
     @property
     def total_timesteps(self) -> int | None:
         """Environment steps it set out for, as far as they are known."""
-        total = self.state.total_timesteps or self.config.get("total_timesteps")
+        return self.state.total_timesteps or self.total_of_config
+
+    @property
+    def total_of_config(self) -> int | None:
+        """Environment steps of the training as its config says."""
+        total = self.config.get("total_timesteps")
         return int(total) if isinstance(total, int | float) and math.isfinite(total) else None
 
     @property
@@ -104,7 +114,7 @@ class RecordedRun:
         Raises:
             RunFolderError: the file cannot be read as a table of numbers.
         """
-        return _curves(_table(self.folder.metrics_csv))
+        return curves_in(_table(self.folder.metrics_csv))
 
     @functools.cached_property
     def timings(self) -> dict[str, Curve]:
@@ -116,7 +126,7 @@ class RecordedRun:
                 rows.append({k: float(v) for k, v in row.items() if k == "timesteps" or k.startswith("time/")})
             except (ValueError, TypeError, AttributeError, RecursionError):
                 continue  # timings are an extra: a damaged line is left out
-        return _curves(row for row in rows if "timesteps" in row)
+        return curves_in(row for row in rows if "timesteps" in row)
 
     def is_readable(self) -> bool:
         """Whether the config is one of a run; reads it and the metrics.
@@ -188,11 +198,15 @@ class RecordedRun:
         return float(last.mean()) if last.size else math.nan
 
 
-def find_runs(folder: Path | str) -> list[RecordedRun]:
+def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     """The runs in a folder at any depth, the folder itself being one perhaps, by their names.
 
-    A folder is a run if it has a config that names a workflow, and anything that was recorded; a sweep, or a search, is
-    none, but holds some.
+    A folder is a run if it has a config that names a workflow, and anything that was recorded; a sweep in one program,
+    or a search, is none, but holds some.
+
+    Args:
+        folder: in which to look.
+        sweeps: whether sweeps in one program are found instead of the best of their settings.
 
     Raises:
         RunFolderError: there is no such folder.
@@ -200,7 +214,11 @@ def find_runs(folder: Path | str) -> list[RecordedRun]:
     root = Path(folder).expanduser().resolve()
     if not root.is_dir():
         raise RunFolderError(f"There is no folder {folder}: name one that holds runs.")
-    places = [config.parent for config in sorted(root.rglob("config.yaml")) if _has_records(config.parent)]
+    places = [config.parent for config in sorted(root.rglob("config.yaml"))]
+    if sweeps:
+        places = [p for p in places if is_sweep(p) or (_has_records(p) and not is_sweep(p.parent))]
+    else:
+        places = [place for place in places if _has_records(place)]
     return named([RunFolder(place) for place in places], root)
 
 
@@ -233,8 +251,13 @@ def _epoch(time: Any) -> float | None:
         return None
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether it is the folder of a sweep in one program."""
+    return RunFolder(folder).sweep_table.is_file()
+
+
 def _has_records(folder: Path) -> bool:
-    of_many = RunFolder(folder).sweep_table.is_file() or RunFolder(folder).search_table.is_file()
+    of_many = is_sweep(folder) or RunFolder(folder).search_table.is_file()
     return not of_many and any((folder / name).is_file() for name in _RECORDS)
 
 
@@ -252,7 +275,8 @@ def _table(path: Path) -> Iterable[dict[str, float]]:
             raise file.damaged(f"line {number}: {error}") from error
 
 
-def _curves(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
+def curves_in(rows: Iterable[Mapping[str, float]]) -> dict[str, Curve]:
+    """Each column of rows with their ``timesteps``; values that are not finite are left out."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():

@@ -14,16 +14,16 @@ _NOT_KNOWN = "nobody wrote down how it was started: its config.yaml is all that 
 
 def how_to_repeat(runs: Sequence[RecordedRun]) -> list[Content]:
     """The commands of all runs, and each machine with its versions."""
-    rows = [[run.name, _commands(run)] for run in runs]
+    rows = [[name, _commands(run)] for name, run in {run.origin: run for run in runs}.items()]
     content: list[Content] = [table(["run", "command"], rows, left=2)]
     machines: dict[str, tuple[dict[str, Any], list[str]]] = {}
     for run in runs:
         for start in run.starts:
             _, names = machines.setdefault(str(_machine(start)), (_machine(start), []))
-            names.append(run.name)
+            names.append(run.origin)
     for about, names in machines.values():
         kept = list(dict.fromkeys(names))
-        whose = "All runs" if len(kept) == len(runs) else ", ".join(kept)
+        whose = "All runs" if len(kept) == len(rows) else ", ".join(kept)
         content += [element("h3", whose) if len(machines) > 1 else None, _facts(about)]
     return content
 

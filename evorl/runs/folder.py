@@ -108,6 +108,11 @@ class RunFolder:
         return self.path / "sweep.csv"
 
     @property
+    def sweep_evaluations(self) -> Path:
+        """Every evaluation of every setting of a sweep, CSV."""
+        return self.path / "evaluations.csv"
+
+    @property
     def search_table(self) -> Path:
         """What every trial of a search comes to, CSV; where there is one, the folder is that of a search."""
         return self.path / "search.csv"

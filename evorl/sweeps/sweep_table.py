@@ -1,4 +1,4 @@
-"""``sweep.csv``: what every setting of a sweep comes to."""
+"""``sweep.csv``: what every setting of a sweep comes to; ``evaluations.csv``: every evaluation on the way."""
 
 from __future__ import annotations
 
@@ -33,6 +33,21 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
         for number, setting in enumerate(settings)
     ]
     RowFile(path).replace(as_line(map(str, row)) for row in [header, *rows])
+
+
+def write_evaluations(path: Path, returns: Returns, num_seeds: int) -> None:
+    """A line for each evaluation of each setting: its steps, the mean return over seeds, that of each seed.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    header = ["setting", "timesteps", "eval_return", *(f"seed_{i}" for i in range(num_seeds))]
+    rows = [
+        [str(number), str(timesteps), *map(_number, (float(np.mean(values)), *values))]
+        for number, of_setting in sorted(returns.items())
+        for timesteps, values in sorted(of_setting.items())
+    ]
+    RowFile(path).replace(as_line(row) for row in [header, *rows])
 
 
 def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.reports.statistics import bootstrap_interval
-from evorl.sweeps.sweep_table import write_sweep
+from evorl.sweeps.sweep_table import write_evaluations, write_sweep
 
 
 def test_every_setting_has_its_line(tmp_path: Path) -> None:
@@ -27,3 +27,14 @@ def test_every_setting_has_its_line(tmp_path: Path) -> None:
     assert (float(first["low"]), float(first["high"])) == pytest.approx(bootstrap_interval(np.array([2.0, 3.0, 1.0])))
     assert not any(rows[1][name] for name in ("timesteps", "eval_return", "low", "seed_0"))
     assert (rows[2]["eval_return"], rows[2]["low"], rows[2]["seed_1"], rows[2]["seed_2"]) == ("", "", "", "2.0")
+
+
+def test_every_evaluation_has_its_line(tmp_path: Path) -> None:
+    returns = {1: {20: [3.0, 5.0], 10: [1.0, 2.0]}, 0: {10: [math.nan, 2.0]}}
+    write_evaluations(tmp_path / "evaluations.csv", returns, 2)
+    assert (tmp_path / "evaluations.csv").read_text().splitlines() == [
+        "setting,timesteps,eval_return,seed_0,seed_1",
+        "0,10,,,2.0",
+        "1,10,1.5,1.0,2.0",
+        "1,20,4.0,3.0,5.0",
+    ]

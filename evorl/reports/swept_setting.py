@@ -1,0 +1,94 @@
+"""Settings of a sweep as runs: each has the sweep's config with its own values, and the evaluations of its seeds."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+from typing import Any
+
+from evorl.recorders.row_file import RowFile
+from evorl.recorders.run_status import EVALUATION
+from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
+from evorl.runs.files import RunFolderError
+from evorl.runs.run_state import FINISHED, STOPPED, RunState
+
+
+@dataclasses.dataclass(frozen=True)
+class SweptSetting(RecordedRun):
+    """A setting of the sweep whose folder it is in.
+
+    Attributes:
+        sweep: the sweep itself.
+        number: of the setting in ``sweep.csv``.
+        values: of what the sweep varies, by path in the config, as they stand there.
+    """
+
+    sweep: RecordedRun
+    number: int
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def origin(self) -> str:
+        """The sweep, by whose command it is repeated."""
+        return self.sweep.name
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """That of the sweep, with its values."""
+        from omegaconf import OmegaConf
+
+        config: Any = OmegaConf.create({**self.sweep.config, "sweep": None})
+        for path, value in self.values:
+            OmegaConf.update(config, path, OmegaConf.create(f"[{value or 'null'}]")[0], merge=False)
+        plain: Any = OmegaConf.to_container(config)
+        return plain
+
+    @functools.cached_property
+    def state(self) -> RunState:
+        """Finished with the whole sweep."""
+        return RunState(FINISHED if (self.folder.path / "best").exists() else STOPPED, self.total_of_config)
+
+    @functools.cached_property
+    def curves(self) -> dict[str, Curve]:
+        """The mean return of its evaluations, and that of each seed."""
+        names = {"eval_return": EVALUATION}
+        return curves_in(
+            {
+                names.get(name, name if name == "timesteps" else f"{EVALUATION}_{name}"): float(text)
+                for name, text in row.items()
+                if text and name != "setting"
+            }
+            for row in _rows(self.folder.sweep_evaluations)
+            if row["setting"] == str(self.number)
+        )
+
+
+def settings_or_itself(sweep: RecordedRun) -> list[RecordedRun]:
+    """The settings of a sweep in one program; any other run is given back.
+
+    Raises:
+        RunFolderError: the sweep's table is damaged.
+    """
+    if not is_sweep(sweep.folder.path):
+        return [sweep]
+    varied = sweep.config.get("sweep") or {}
+    paths = list(varied.get("over", varied))
+    settings: list[RecordedRun] = []
+    for row in _rows(sweep.folder.sweep_table):
+        if not {"setting", *paths} <= set(row):
+            raise RunFolderError(f"{sweep.folder.sweep_table} is no table of the settings of {sweep.name}.")
+        values = tuple((path, row[path]) for path in paths)
+        number = int(row["setting"])
+        settings.append(SweptSetting(sweep.folder, f"{sweep.name} {number}", sweep, number, values))
+    return settings
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: str, changed: int) -> list[dict[str, str]]:
+    return list(csv.DictReader(RowFile(path).lines()))
+
+
+def _rows(path: Any) -> list[dict[str, str]]:
+    """The lines of a table, read once as long as it does not change."""
+    return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else []

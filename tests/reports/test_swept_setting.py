@@ -1,0 +1,77 @@
+"""Settings of a sweep are read as runs are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.recorders.run_status import EVALUATION
+from evorl.reports.comparison import grouped
+from evorl.reports.page import Report
+from evorl.reports.recorded_run import RecordedRun, find_runs
+from evorl.reports.swept_setting import settings_or_itself
+from evorl.runs.about import add_start
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from evorl.sweeps.sweep_table import write_evaluations, write_sweep
+from tests.support.html_check import PageCheck
+from tests.support.run_folders import PNG, START, make_run
+
+SETTINGS = [{"discount": d, "agent.network": n} for d in (0.9, 0.99) for n in (None, "wide")]
+RETURNS = {number: {100: [1.0 * number, 2.0], 200: [3.0 * number, 5.0]} for number in range(4)}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> RecordedRun:
+    config = {
+        "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+        "env": {"library": "gymnax", "name": "CartPole-v1"},
+        "discount": 0.5,
+        "agent": {"network": None},
+        "total_timesteps": 200,
+        "sweep": {"over": {"discount": [0.9, 0.99], "agent.network": [None, "wide"]}, "at_once": 2},
+    }
+    folder = RunFolder.create(tmp_path, config, "ppo-sweep")
+    write_sweep(folder.sweep_table, SETTINGS, RETURNS, 2)
+    write_evaluations(folder.sweep_evaluations, RETURNS, 2)
+    add_start(folder.about, START)
+    (folder.path / "learning_curves.png").write_bytes(PNG)
+    make_run(tmp_path, "ppo-sweep/best", [[1.0, 2.0]])
+    make_run(tmp_path, "ppo", [[4.0]], start=START)
+    return next(run for run in find_runs(tmp_path, sweeps=True) if run.name == "ppo-sweep")
+
+
+def test_a_setting_has_its_values_and_the_evaluations_of_its_seeds(sweep: RecordedRun, tmp_path: Path) -> None:
+    runs = settings_or_itself(sweep)
+    assert [run.name for run in runs] == [f"ppo-sweep {number}" for number in range(4)]
+    assert [(run.config["discount"], run.config["agent"]["network"]) for run in runs] == [
+        (0.9, None),
+        (0.9, "wide"),
+        (0.99, None),
+        (0.99, "wide"),
+    ]
+    third = runs[2]
+    assert third.by_seed()[0].values.tolist() == [2.0, 6.0]
+    assert third.last().tolist() == [6.0, 5.0]
+    assert third.curves[EVALUATION].values.tolist() == [2.0, 5.5]
+    assert (third.algorithm, third.state.state, third.total_timesteps) == ("ppo", "finished", 200)
+    assert {run.name for run in find_runs(tmp_path, sweeps=True)} == {"ppo", "ppo-sweep"}
+    assert {run.name for run in find_runs(tmp_path)} == {"ppo", "ppo-sweep/best"}
+    (ordinary,) = [run for run in find_runs(tmp_path) if run.name == "ppo"]
+    assert settings_or_itself(ordinary) == [ordinary]
+
+
+def test_a_page_compares_them_and_tells_the_sweeps_command_and_pictures_once(sweep: RecordedRun) -> None:
+    runs = settings_or_itself(sweep)
+    assert [group.label for group in grouped(runs, ["discount"])] == ["discount=0.9", "discount=0.99"]
+    text = Report.of(runs).to_html()
+    assert PageCheck(text).faults == []
+    assert text.count("evorl train agent=ppo") == 1
+    assert text.count("data:image/png") == 1
+
+
+def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
+    write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
+    with pytest.raises(RunFolderError, match=r"sweep.csv is no table of the settings of ppo-sweep\."):
+        settings_or_itself(sweep)
