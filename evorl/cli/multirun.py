@@ -142,12 +142,16 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
     from omegaconf import OmegaConf
 
+    from evorl.cli.sweeping import OF_THE_SWEEP
+
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
     if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
         return None
     seeds = values.pop("seed", [])
+    if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
+        return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
     words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]

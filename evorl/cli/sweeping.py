@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evorl.sweeps.sweep_table import Returns
 
 # What is the whole sweep's: its value cannot be one of those that are compared.
-_OF_THE_SWEEP = (
+OF_THE_SWEEP = (
     "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
 )
 
@@ -137,7 +137,7 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> No
     keys = dotted_keys(OmegaConf.to_container(config))
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
-        if path.partition(".")[0] in _OF_THE_SWEEP:
+        if path.partition(".")[0] in OF_THE_SWEEP:
             instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
             raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
         if path in ("agent", "env"):

@@ -62,6 +62,7 @@ def test_every_combination_is_a_job() -> None:
         (["env=cartpole,acrobot"], None),
         (["optimizer=adam,sgd", "seed=0,1"], None),
         (["seed=0,7"], None),
+        (["devices=1,2", "seed=0,1"], None),
         (["discount=0.9"], None),
     ],
 )
