@@ -142,7 +142,7 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
     from omegaconf import OmegaConf
 
-    from evorl.cli.sweeping import OF_THE_SWEEP
+    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
 
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}

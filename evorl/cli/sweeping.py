@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from evorl.sweeps.sweep_run import SweepRun
     from evorl.sweeps.sweep_table import Returns
 
-# What is the whole sweep's: its value cannot be one of those that are compared.
-OF_THE_SWEEP = (
-    "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
-)
-
 
 def sweep_from_config(
     config: DictConfig, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
@@ -133,6 +128,7 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> No
 
     from evorl.cli.errors import dotted_keys
     from evorl.config.names import no_such
+    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
 
     keys = dotted_keys(OmegaConf.to_container(config))
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]

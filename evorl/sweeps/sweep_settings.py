@@ -14,6 +14,10 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
 
+# What is the whole sweep's: its value cannot be one of those that are compared.
+OF_THE_SWEEP = (
+    "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
+)
 _OPTIONS = ("over", "draws", "halving", "at_once", "memory")
 _BOUNDS = ("low", "high", "scale")
 
