@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
@@ -59,6 +61,25 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
             assert says(following.text, output), (
                 f"{page}:{following.line} shows\n{following.text}\nand the code prints\n{output}"
             )
+
+
+SCRIPTS = [
+    pytest.param(block, following, id=f"{page.id}:{block.line}")
+    for page in PAGES
+    for block, following in itertools.pairwise(blocks(page.values[0]))
+    if block.language == "python3"
+]
+
+
+@pytest.mark.parametrize(("block", "following"), SCRIPTS)
+def test_a_script_runs_in_a_process_of_its_own(block: Block, following: Block, tmp_path: Path) -> None:
+    """Those fenced as ``python3``, such as what starts a cluster."""
+    done = subprocess.run(
+        [sys.executable, "-c", block.text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert following.language == "text"
+    assert says(following.text, done.stdout), f"the page shows\n{following.text}\nand prints\n{done.stdout}"
 
 
 def commands(page: Path) -> list[tuple[int, str]]:
