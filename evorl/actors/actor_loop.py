@@ -45,11 +45,6 @@ class Actors(ByValue):
             raise ValueError("actors collect for one seed: leave num_seeds out, or run a sweep of seeds.")
         if not self.settings.is_async:
             return
-        if getattr(workflow, "normalize_rewards", False):
-            raise ValueError(
-                "normalize_rewards=true sums up the rewards of each environment, and actors.mode=async learns from "
-                "those of one actor after another: take mode=sync, or env.reward_scale."
-            )
         if not workflow.corrects_lag:
             raise ValueError(
                 f"actors.mode=async collects by policies that are up to {self.settings.max_lag} updates old, and "
@@ -57,8 +52,9 @@ class Actors(ByValue):
             )
         if not workflow.learns_from_single_steps:
             raise ValueError(
-                f"{name} learns from several steps in a row, which slices of several actors in one buffer are not: "
-                "take actors.mode=sync, or n_step=1 without replay.hindsight and replay.overwrite=random."
+                f"{name} learns from several steps in a row, which slices of several actors are not: take "
+                "actors.mode=sync, or leave out what needs them (n_step, replay.hindsight, replay.overwrite=random, "
+                "normalize_rewards)."
             )
 
     def iterate(

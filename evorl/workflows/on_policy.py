@@ -46,6 +46,11 @@ class OnPolicyWorkflow(Workflow):
         """Whether its losses weigh steps by importance ratios, of which its agent has the bound."""
         return hasattr(self.agent, "clip_rho")
 
+    @property
+    def learns_from_single_steps(self) -> bool:
+        """Whether the steps of a rollout need not be followed by those of the next: sums of rewards go on in it."""
+        return not self.normalize_rewards
+
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
         rows, what = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"

@@ -44,7 +44,12 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) ->
     ("algorithm", "actors", "changes", "says"),
     [
         ("ppo.PPOWorkflow", {"mode": "async"}, {}, "PPOWorkflow does not correct for that.*agent=impala"),
-        ("impala.IMPALAWorkflow", {"mode": "async"}, {"normalize_rewards": True}, "sums up the rewards of each env"),
+        (
+            "impala.IMPALAWorkflow",
+            {"mode": "async"},
+            {"normalize_rewards": True},
+            "several steps in a row.*normalize_rewards",
+        ),
         ("dqn.DQNWorkflow", {"mode": "async"}, {"n_step": 3}, "several steps in a row"),
         ("dqn.DQNWorkflow", {"mode": "async"}, {"replay": {"overwrite": "random"}}, "several steps in a row"),
         ("r2d2.R2D2Workflow", {"mode": "async"}, {"agent": {}}, "several steps in a row"),

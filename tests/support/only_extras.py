@@ -9,6 +9,7 @@ import itertools
 import sys
 import tomllib
 from collections.abc import Collection, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def installed_with(extras: Collection[str]) -> set[str]:
     return set(found)
 
 
-class Missing:
+class Missing(MetaPathFinder):
     """Finds nothing, of some top-level packages."""
 
     def __init__(self, packages: Collection[str]) -> None:
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     extras, *rest = arguments
     missing = Missing(packages_beyond([extra for extra in extras.split(",") if extra]))
     assert not missing.packages & set(sys.modules) - {"packaging"}, "too late: they are imported"
-    sys.meta_path.insert(0, missing)  # pyright: ignore[reportArgumentType]
+    sys.meta_path.insert(0, missing)
     from evorl.cli.commands import run
 
     for is_command, words in itertools.groupby(rest, lambda word: word != "--"):
