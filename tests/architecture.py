@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "reports", "sweeps", "cli", "export", "launch"),
+    ("recorders", "rendering", "reports", "serving", "sweeps", "apps", "cli", "export", "launch"),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -40,6 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
+    "aiohttp": ("evorl/serving/",),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
@@ -47,12 +48,12 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("evorl/recorders/", "evorl/cli"),
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
-    "yaml": ("evorl/cli", "evorl/runs", "evorl/recorders/"),
+    "yaml": ("evorl/apps/", "evorl/cli", "evorl/runs", "evorl/recorders/"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
 OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"av onnx onnxruntime optuna wandb evosax gymnasium gymnasium_robotics".split()}
-OPTIONAL_LIBRARIES |= {"ale_py", "ray", "mujoco", "mujoco_playground", "minari"}
+OPTIONAL_LIBRARIES |= {"aiohttp", "ale_py", "ray", "mujoco", "mujoco_playground", "minari"}
 
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
