@@ -64,6 +64,16 @@ def _numpy() -> Any:
     return numpy
 
 
+@functools.lru_cache(maxsize=64)
+def _little_endian(dtype: Any) -> Any:
+    return _numpy().dtype(dtype).newbyteorder("<")
+
+
+@functools.lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    return dtype.name if dtype.name in _DTYPES else ""
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     """The payload of a message: the version, then keys and values in their order.
 
@@ -117,10 +127,10 @@ def _integer(value: int, kind: int) -> bytes:
 
 def _numpy_value(value: Any) -> bytes:
     np: Any = sys.modules.get("numpy")  # where nothing has imported it, nothing is of it
-    if np and isinstance(value, np.ndarray) and value.dtype.name in _DTYPES:
-        raw = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
+    if np and isinstance(value, np.ndarray) and _name(value.dtype):
+        raw = value.astype(_little_endian(value.dtype), copy=False).tobytes()
         shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
-        return bytes((NDARRAY,)) + _text(value.dtype.name) + shape + raw
+        return bytes((NDARRAY,)) + _text(_name(value.dtype)) + shape + raw
     if np and isinstance(value, np.int64):
         return _integer(int(value), INT64)
     for kind, plain in ((np.bool_, bool), (np.integer, int), (np.floating, float)) if np else ():
@@ -162,9 +172,11 @@ class _Body:
             raise ProtocolError(f"the message is cut short: {size} bytes announced, {left} left")
 
     def take(self, size: int) -> bytes:
-        self.need(size)
+        raw = self.data[self.position : self.position + size]
+        if len(raw) < size:
+            self.need(size)
         self.position += size
-        return self.data[self.position - size : self.position]
+        return raw
 
     def size(self) -> int:
         return int.from_bytes(self.take(4), "little")
@@ -182,16 +194,19 @@ class _Body:
         kind = self.take(1)[0]
         if kind in _FIXED:
             return _FIXED[kind].unpack(self.take(_FIXED[kind].size))[0]
-        if kind in (NONE, NULL):
-            return None
+        if kind == STRING:
+            return self.text()
         if kind == BOOLEAN:
             return self.take(1) == b"\1"
-        if kind in (LIST, DICT):
-            return self.container(kind, depth + 1)
-        read = {STRING: self.text, IMAGE: self.image, NDARRAY: self.array}.get(kind)
-        if not read:
+        if kind <= NULL:
+            return None
+        if kind == NDARRAY:
+            return self.array()
+        if kind == IMAGE:
+            return self.image()
+        if kind > DICT:
             raise ProtocolError(f"Unknown type:{kind}")
-        return read()
+        return self.container(kind, depth + 1)
 
     def container(self, kind: int, depth: int) -> Any:
         count = self.size()
@@ -230,7 +245,7 @@ class _Body:
         if name == "bool":  # other bytes than 0 and 1 would make truths that differ from one another
             raw = raw.translate(bytes(byte == 1 for byte in range(256)))
         if np:
-            return np.frombuffer(raw, np.dtype(name).newbyteorder("<")).reshape(shape)
+            return np.frombuffer(raw, _little_endian(name)).reshape(shape)
         numbers = list(struct.unpack(f"<{math.prod(shape)}{code}", raw))
         for length in shape[:0:-1] if numbers else ():
             numbers = [numbers[start : start + length] for start in range(0, len(numbers), length)]
