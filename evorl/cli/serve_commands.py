@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def serve(arguments: Sequence[str]) -> None:
     """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
     if any(argument.startswith("run=") for argument in arguments):
-        from evorl.cli.act_command import act
+        from evorl.config.names import load
 
-        act(arguments)
+        load("evorl.export.policy_serving:act_from_arguments")(arguments)
         return
     from evorl.cli import main
 

@@ -36,7 +36,6 @@ def unpack_message(data: bytes) -> Any:
             object_hook=_as_array,
             raw=False,
             strict_map_key=False,
-            max_buffer_size=len(data) + 1,
             ext_hook=_refuse_extension,
         )
     except ProtocolError:

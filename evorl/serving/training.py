@@ -125,7 +125,8 @@ class TrainingServer(ByValue):
         )
 
     def _publish(self, acting: Any, message: Callable[[str], None]) -> None:
-        self.switchboard.publish(acting)
+        self._answering.publish(acting)
+        self.switchboard.note_new_policy()
         if self._thread is None:
             self._answering.compile_all()
             self._thread = EventThread(self.settings, self.switchboard)
