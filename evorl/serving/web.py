@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evorl.config.names import missing_in_words
-from evorl.serving.client import ProtocolError
+from evorl.serving.rlx import ProtocolError
 from evorl.serving.connections import Watched, tls_context
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.robots import talk_to_robot
