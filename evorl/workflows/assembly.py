@@ -31,9 +31,11 @@ BUILD_KEYS = frozenset(
 )
 # Options of an environment that change what the agent learns from, not what evaluations report.
 TRAINING_OPTIONS = frozenset(
-    {"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss", "goal_setter"}
+    {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
+    | {"terminal_on_life_loss", "goal_setter"}
 )
 _MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded where evaluations keep something
+_MAKE_INTRINSIC = "evorl.workflows.intrinsic:make_intrinsic"  # loaded where there is one
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
@@ -86,6 +88,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
     env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
+    if fields.get("intrinsic") is not None:
+        fields["intrinsic"] = load(_MAKE_INTRINSIC)(fields["intrinsic"], env)
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)

@@ -132,5 +132,7 @@ class ReplaySettings(PyTreeNode):
                 )
             if workflow.actors is not None:
                 raise ValueError("offline=true collects nothing, so there is nothing for actors to do: leave them out.")
+            if workflow.intrinsic is not None:
+                raise ValueError("offline=true collects nothing that intrinsic rewards could be for: leave them out.")
         if self.load is not None:
             load(_CHECK_RECORDED_STEPS)(workflow, self.load, self.other_env)

@@ -26,6 +26,7 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
     env = {
         "name": "CartPole-v1",
         "max_episode_steps": 10,
+        "reward_transform": "tanh",
         "reward_clip": 0.5,
         "reward_scale": 0.1,
         "sparse_reward_interval": 4,
