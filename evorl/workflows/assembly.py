@@ -23,7 +23,8 @@ WorkflowClass: TypeAlias = Any
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
     "workflow title seed sweep search resume run init_from runs_folder trust recorders checkpoints_kept".split()
-    + ["compilation_cache", "deterministic", "eval_at_start", "render_interval"]
+    + "compilation_cache deterministic eval_at_start render_interval".split()
+    + "best_checkpoints_kept best_over checkpoint_seconds".split()
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset(
