@@ -108,8 +108,8 @@ class OffPolicyWorkflow(Workflow):
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
-        if self.replay.hindsight is not None or self.replay.overwrite == "random":
-            return self.replay.episode_buffer(self.env, **size)
+        if self.replay.hindsight is not None or self.replay.overwrite == "random" or self.replay.recency is not None:
+            return self.replay.own_buffer(self.env, **size)
         if self.prioritized:
             return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
         return UniformReplayBuffer(**size)
