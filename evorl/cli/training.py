@@ -14,7 +14,7 @@ from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import check_run_settings, checkpoint_rules, wandb_settings
 from evorl.cli.planning import refuse_hopeless_sizes
-from evorl.cli.serve_commands import stop_waiting_when, with_training_server
+from evorl.cli.remote_training import stop_waiting_when, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 

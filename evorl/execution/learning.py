@@ -106,7 +106,6 @@ class LearningRun:
         self.latest: dict[str, float | int] = {}
         self.seconds_per_iteration = math.inf
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
-        self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
@@ -281,8 +280,7 @@ class LearningRun:
 
     def _between_chunks(self, state: State) -> None:
         """What is due at this iteration, of which ``state`` is."""
-        score = None
-        evaluated: dict[str, float | int] = {}
+        score, evaluated = None, {}
         if self._is_due(self.evaluations):
             evaluated = self._evaluate(state)
             score = self.score.push(float(evaluated["eval/episode_return"]), self.workflow.eval_episodes)
