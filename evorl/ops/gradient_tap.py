@@ -73,7 +73,7 @@ def _is_optimizer(node: Any) -> bool:
 
 
 def optimizers_of(tree: Any) -> dict[str, Optimizer]:
-    """Every optimizer in a workflow, or in any pytree, by its dotted path: ``critic_optimizer``, ``learner.optimizer``."""
+    """Every optimizer in a workflow, or in any pytree, by its dotted path, such as ``critic_optimizer``."""
     nodes = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_optimizer)
     return {_dotted(path): node for path, node in nodes if _is_optimizer(node)}
 

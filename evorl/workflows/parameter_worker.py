@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.nodes import node_from_config
 from evorl.ops import processes
-from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, taps_in, tapped, with_fresh_taps
+from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.parameter_server import ParameterServerSettings, Sent
@@ -33,9 +33,13 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
     workflow = workflow_from_config(config) if isinstance(config, Mapping) else config
     name = type(workflow).__name__
     if not hasattr(workflow, "init_optimizers") or not optimizers_of(workflow):
-        raise ValueError(f"{name} has no optimizer of its own whose gradients could be sent: take ppo, a2c, dqn or sac.")
+        raise ValueError(
+            f"{name} has no optimizer of its own whose gradients could be sent: take ppo, a2c, dqn or sac."
+        )
     if workflow.actors is not None or workflow.execution.num_seeds is not None:
-        raise ValueError("A worker of a parameter server has one seed and no actors beside it: leave num_seeds and actors.")
+        raise ValueError(
+            "A worker of a parameter server has one seed and no actors beside it: leave num_seeds and actors."
+        )
     owned = ServedParameters.of(workflow).owned
     idle = [path for path in optimizers_of(workflow) if path not in owned]
     if idle:
@@ -56,7 +60,10 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
     Raises:
         ValueError: a setting is wrong, or gradients are wanted of several optimizers.
     """
-    given = {"total_timesteps": float(workflow.total_timesteps), "optimizer": next(iter(optimizers_of(workflow).values()))}
+    given = {
+        "total_timesteps": float(workflow.total_timesteps),
+        "optimizer": next(iter(optimizers_of(workflow).values())),
+    }
     chosen = node_from_config(ParameterServerSettings, settings, "parameter_server", **given)
     names = list(ServedParameters.of(workflow).owned)
     if chosen.send == "gradient" and len(names) > 1:
