@@ -77,7 +77,7 @@ class ParameterClient:
         return self.request({"command": "checkpoint"})[0]
 
     def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
-        """The server's ``step`` and ``updates``, and its parameters; ``rest`` asks for what a new worker starts with."""
+        """The server's ``step`` and ``updates``, and its parameters; ``rest`` asks for what new workers start with."""
         return self.request({"command": "pull", "rest": rest})
 
     def push(self, body: bytes, *, step: int, updates: int, steps: int, **told: Any) -> dict[str, Any]:

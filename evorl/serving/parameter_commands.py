@@ -179,7 +179,8 @@ class ParameterCommands:
         sent = memoryview(body)[: self.layout.num_bytes]
         if not np.isfinite(np.frombuffer(sent, np.float32)).all():
             raise CommandRefused(
-                f"this {self.settings.send} has NaN or infinite numbers, and was not applied: try a smaller learning rate."
+                f"this {self.settings.send} has NaN or infinite numbers and was not applied: try a smaller learning "
+                "rate."
             )
         on_device = jax.tree.map(jnp.asarray, self.layout.from_bytes(sent))
         self.state, accepted = push(self.settings, self.state, on_device, steps, worker_step)

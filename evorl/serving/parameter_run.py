@@ -107,10 +107,10 @@ class ParameterRun:
     def _after_push(self, pushed: Pushed) -> None:
         self._workers.add(pushed.worker)
         self._dropped += not pushed.accepted
-        count, returns, lengths = (np.full(1, x) for x in pushed.episodes)
+        count, returns, lengths = (jnp.full(1, x) for x in pushed.episodes)
         rows = PyTreeDict({name: np.full(1, x) for name, x in pushed.metrics.items() if name != "episodes"})
         rows["staleness"] = np.full(1, float(pushed.staleness))
-        rows["episodes"] = EpisodeStatistics(count, returns, lengths, np.zeros(1), np.zeros(1))  # pyright: ignore
+        rows["episodes"] = EpisodeStatistics(count, returns, lengths, jnp.zeros(1), jnp.zeros(1))
         self._means.add(rows)
         over = self.commands.is_over
         evaluated = self._evaluate() if self._is_due(self._workflow.eval_interval, pushed) and not over else {}
@@ -162,8 +162,8 @@ class ParameterRun:
         for leaf in jax.tree.leaves(self.commands.parameters()):
             if not np.isfinite(leaf).all():
                 raise TrainingDiverged(
-                    f"parameters became {leaf[~np.isfinite(leaf)][0]} after {pushes:,} pushes; the checkpoints before are "
-                    "kept. Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+                    f"parameters became {leaf[~np.isfinite(leaf)][0]} after {pushes:,} pushes; the checkpoints before "
+                    "are kept. Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
                 )
         progress = {
             "iterations": pushes,

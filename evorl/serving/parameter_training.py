@@ -82,8 +82,8 @@ def serve_parameters(
         limits: of connections.
 
     Raises:
-        ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or the address can be reached
-            by others and there is no token.
+        ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or others can reach the
+            address, and there is no token.
         TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
         RunFolderError: a checkpoint cannot be written.
     """
@@ -206,8 +206,8 @@ class _Link:
         self._rest = FlatArrays(served.rest_of(local.agent_state))
         if (self._layout.digest, self._rest.digest) != (wanted["parameters"], wanted["rest"]):
             raise CommandRefused(
-                f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker the "
-                "config that the server has."
+                f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker "
+                "the config that the server has."
             )
         self.pushes = self.accepted = 0
         pulled, body = client.pull(rest=True)

@@ -1,7 +1,7 @@
 """The parameter server: what it keeps, and what a push does to it, as pure functions.
 
-Workers fetch parameters (``pull``), learn from their own environments, and send what they learned (``push``). How pushes
-of different age are combined is the mode:
+Workers fetch parameters (``pull``), learn from their own environments, and send what they learned (``push``). How
+pushes of different age are combined is the mode:
 
 - ``fifo``: asynchronous SGD (Mnih et al. 2016, https://arxiv.org/abs/1602.01783). Each gradient is one step of the
   optimizer, in the order of arrival, whatever its age.
@@ -73,8 +73,8 @@ class ParameterServerSettings(PyTreeNode):
             checked_value(self.compensation, float, "parameter_server.compensation", self.ranges["compensation"])
         if self.mode == "delay_compensation" and self.send == "delta":
             raise ValueError(
-                "parameter_server.mode=delay_compensation corrects gradients, and send=delta sends sums of several steps "
-                "of an optimizer, for which its Taylor expansion does not hold: choose fifo or averaging, or "
+                "parameter_server.mode=delay_compensation corrects gradients, and send=delta sends sums of several "
+                "steps of an optimizer, for which its Taylor expansion does not hold: choose fifo or averaging, or "
                 "send=gradient with one gradient step per batch."
             )
 

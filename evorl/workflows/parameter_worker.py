@@ -44,8 +44,8 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
     idle = [path for path in optimizers_of(workflow) if path not in owned]
     if idle:
         raise ValueError(
-            f"{name} begins its {', '.join(idle)} anew within every update, or changes parameters by other means than an "
-            "optimizer: whole trajectories would have to be sent, not gradients. Use actors, or the devices of a mesh."
+            f"{name} has no lasting {', '.join(idle)}, or changes parameters by other means than an optimizer: whole "
+            "trajectories would have to be sent, not gradients. Use actors, or the devices of a mesh."
         )
     return workflow
 
