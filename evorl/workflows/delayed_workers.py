@@ -1,7 +1,7 @@
 """A parameter server and its workers in one process, with given delays: what each mode does, again and again the same.
 
 Time is counted in ticks. A worker pulls, learns, and pushes so many ticks later; meanwhile others push. Of those that
-push at one tick the one of the lower number is first.
+push at one tick the one of the lower number is first, and all pull again when the last of them has pushed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evorl.config.values import positive
 from evorl.execution.rows import RunningMeans
 from evorl.types import Params, PyTreeDict, State
 from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, create, pull, push
-from evorl.workflows.parameter_worker import ParameterWorker, Work, settings_for, worker_key, workflow_of
+from evorl.workflows.parameter_worker import ParameterWorker, settings_for, worker_key, workflow_of
 from evorl.workflows.workflow import Workflow
 
 
@@ -76,7 +76,8 @@ def simulate_workers(
     for other in workers[1:]:
         other.take_rest(first.served.rest_of(first.agent_state))
     server = create(chosen, first.served.taken_from(first.agent_state))
-    loop = _Ticks(chosen, server, workers, clocks)
+    starts = [0 if delays else worker - num_workers + 1 for worker in range(num_workers)]
+    loop = _Ticks(chosen, server, workers, clocks, starts)
     while (num_pushes is None and loop.step < chosen.total_timesteps) or len(loop.rows) < (num_pushes or 0):
         loop.next_push()
     params, _ = pull(loop.server)
@@ -95,35 +96,40 @@ class _Ticks:
         server: ParameterServerState,
         workers: Sequence[ParameterWorker],
         delays: Sequence[Sequence[int]],
+        starts: Sequence[int],
     ) -> None:
         self.server, self.step = server, 0
         self.rows: list[dict[str, float | int]] = []
         self._settings, self._workers, self._delays = settings, workers, delays
         self._turns = [0] * len(workers)
-        self._under_way: dict[int, tuple[Work, int, int]] = {}  # with the server's step and updates at the pull
+        self._pulled: dict[int, tuple[Params, int, int]] = {}  # parameters, and the server's step and updates then
         self._due: list[tuple[int, int]] = []
-        staggered = len({tuple(x) for x in delays}) == 1 and len(delays[0]) == 1
+        self._pulling: list[int] = []
         for worker in range(len(workers)):
-            self._begin(worker, worker - len(workers) + 1 if staggered else 0)
+            self._begin(worker, starts[worker])
 
     def _begin(self, worker: int, now: int) -> None:
         delays = self._delays[worker]
-        params, step = pull(self.server)
-        self._under_way[worker] = self._workers[worker].work(params, step), step, int(self.server.updates)
+        self._pulled[worker] = *pull(self.server), int(self.server.updates)
         heapq.heappush(self._due, (now + delays[self._turns[worker] % len(delays)], worker))
         self._turns[worker] += 1
 
     def next_push(self) -> None:
-        """Go on to the next push, and let its worker begin again."""
+        """Go on to the next push; after the last of a tick, those who pushed in it begin again."""
         now, worker = heapq.heappop(self._due)
-        work, step, updates = self._under_way.pop(worker)
+        params, step, updates = self._pulled.pop(worker)
+        work = self._workers[worker].work(params, step)
         if work.sent is not None:
             staleness = int(self.server.updates) - updates
             self.server, accepted = push(self._settings, self.server, work.sent, work.steps, step)
             self.step = int(self.server.step)
             row = {"time": now, "worker": worker, "step": self.step, "staleness": staleness, "accepted": int(accepted)}
             self.rows.append(row | _means(work.metrics))
-        self._begin(worker, now)
+        self._pulling.append(worker)
+        if not self._due or self._due[0][0] > now:
+            pulling, self._pulling = self._pulling, []
+            for one in pulling:
+                self._begin(one, now)
 
 
 def _means(metrics: PyTreeDict) -> dict[str, float | int]:
