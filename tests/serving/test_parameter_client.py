@@ -58,7 +58,11 @@ def test_it_repeats_what_was_not_answered() -> None:
 
 def test_two_clients_of_one_name_are_two_workers() -> None:
     commands = counting_commands(3)
-    with served(commands.table()) as address, ParameterClient(address, "a") as one, ParameterClient(address, "a") as two:
+    with (
+        served(commands.table()) as address,
+        ParameterClient(address, "a") as one,
+        ParameterClient(address, "a") as two,
+    ):
         assert not _push(one)["repeated"]
         assert not _push(two)["repeated"]
         assert commands.pushes == 2
@@ -84,7 +88,7 @@ def test_a_server_that_talks_otherwise() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         client = ParameterClient(f"127.0.0.1:{listening.getsockname()[1]}", attempts=2)
-        with client, pytest.raises(ServerLost, match="a frame begins with|reset"):
+        with client, pytest.raises(ServerLost, match=r"a frame begins with|reset"):
             client.n_step()
         thread.join()
 

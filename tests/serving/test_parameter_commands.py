@@ -127,5 +127,5 @@ def test_checkpoints() -> None:
 
 def test_other_numbers_than_float32_are_refused() -> None:
     settings = ParameterServerSettings()
-    with pytest.raises(TypeError, match="float32, and parameters of float16"):
+    with pytest.raises(TypeError, match="keeps float32, and these parameters are of float16"):
         ParameterCommands(settings, create(settings, PyTreeDict(w=jnp.zeros(3, jnp.float16))))

@@ -87,7 +87,7 @@ def test_it_ends_with_the_steps_of_the_training() -> None:
 
 @pytest.mark.parametrize(("num_workers", "delays"), [(2, [1]), (2, [1, 0]), (1, [[]]), (0, [])])
 def test_delays_that_do_not_fit(num_workers: int, delays: list) -> None:
-    with pytest.raises(ValueError, match="delays|num_workers"):
+    with pytest.raises(ValueError, match=r"delays|num_workers"):
         simulate_workers(small("a2c"), num_workers, delays)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.ops.gradient_tap import taps_in, tapped
+from evorl.ops.gradient_tap import tapped, taps_in
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
@@ -228,5 +228,5 @@ def test_wrong_settings_are_refused_in_words(changes: dict, words: str) -> None:
 @pytest.mark.parametrize(("steps", "worker_step"), [(-1, 0), (2**32, 0), (1, -1), (1, 2**64)])
 def test_numbers_of_steps_that_cannot_be(steps: int, worker_step: int) -> None:
     settings = _settings()
-    with pytest.raises(ValueError, match="steps? "):
+    with pytest.raises(ValueError, match=r"steps? "):
         push(settings, create(settings, ONES), ONES, steps, worker_step)
