@@ -16,6 +16,8 @@ from evorl.config.names import no_such
 
 # Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
+# Mappings whose names nobody checks: what a library takes besides.
+_FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
 
 class AgentFacts(NamedTuple):
@@ -113,6 +115,8 @@ def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
         path = f"{above}{name}"
         if isinstance(value, Mapping) and _CHOSEN.fullmatch(path):
             yield from as_overrides(value, f"{path}.")
+        elif isinstance(value, Mapping) and _FREE.fullmatch(path):
+            yield from (f"++{path}.{key}={as_override(each)}" for key, each in value.items())
         else:
             yield f"{path}={as_override(value)}"
 

@@ -50,7 +50,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         ),
         (("version: " + package_version(), ""), f"add the line version: {package_version()}"),
         (("agent: ppo", "algorithm: {pth: x}"), "there is no entry of algorithm 'pth'. Did you mean 'path'"),
-        (("agent: ppo", ""), "agent must be a name, got None"),
+        (("agent: ppo", ""), "agent must be a name, got null"),
         (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), "server.bind must be like 127.0.0.1:7001, got 7001"),
         (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), "server.bind must be like"),
         (("agent: ppo", "agent: ppo\nservr: {}"), "no entry of app.yaml 'servr'. Did you mean 'server'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,8 @@ from tests.support.apps import ROOT, free_port, still_alive
 
 SETTINGS = RunSettings(start_seconds=20.0, stop_seconds=5.0)
 PID = "import os; print('pid', os.getpid(), flush=True)\n"
-SERVER = f"""
+SERVER = """
 import socket, signal, sys, time
-{PID}
 def end(number, frame):
     print("saved", flush=True)
     sys.exit(0)
@@ -119,11 +120,13 @@ from tests.apps.test_supervision import PID, a_server, program
 from evorl.cli.signals import signals_in_words
 with signals_in_words():
     players = [program(f"environment-{n}", sys.argv[1]) for n in range(2)]
-    raise SystemExit(supervise([a_server()], players, Path("."), RunSettings(1, False, 20.0, 60.0), PrefixedLog(sys.stdout)))
+    settings = RunSettings(1, False, 20.0, 60.0)
+    raise SystemExit(supervise([a_server()], players, Path("."), settings, PrefixedLog(sys.stdout)))
 """
 
 
-def started(code: str, word: str, tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+@contextlib.contextmanager
+def started(code: str, word: str, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A supervisor in a process of its own, once two environments have said a word, and the processes it started."""
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN, code],
@@ -134,22 +137,30 @@ def started(code: str, word: str, tmp_path: Path) -> tuple[subprocess.Popen[str]
         text=True,
     )
     assert process.stdout is not None
-    text = ""
-    while text.count(word) < 2:
-        line = process.stdout.readline()
-        assert line, text
-        text += line
-    return process, [int(pid) for pid in re.findall(r"\| pid (\d+)", text)]
+    text, pids = "", []
+    try:
+        while text.count(word) < 2:
+            line = process.stdout.readline()
+            assert line, text
+            text += line
+        pids = [int(pid) for pid in re.findall(r"\| pid (\d+)", text)]
+        yield process, pids
+    finally:
+        for pid in [process.pid, *pids] if process.poll() is None else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
-    process, pids = started("print('plays', flush=True); import time; time.sleep(600)", "plays", tmp_path)
-    assert len(pids) == 3
-    assert still_alive(pids, 0.0) == pids
-    process.send_signal(number)
-    said, _ = process.communicate(timeout=20)
+    code = "print('plays', flush=True); import time; time.sleep(600)"
+    with started(code, "plays", tmp_path) as (process, pids):
+        assert len(pids) == 3
+        assert still_alive(pids, 0.0) == pids
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=20)
     assert process.returncode == 128 + number
     assert "saved" in said
     assert still_alive(pids) == []
@@ -157,11 +168,11 @@ def test_a_signal_leaves_no_process(number: signal.Signals, tmp_path: Path) -> N
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    process, pids = started(STUBBORN, "deaf", tmp_path)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    with started(STUBBORN, "deaf", tmp_path) as (process, pids):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
     assert process.returncode == 130
     assert still_alive(pids) == []

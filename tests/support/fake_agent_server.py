@@ -1,7 +1,6 @@
 """An agent server without an agent: ``python -m tests.support.fake_agent_server 7001 [seconds]``.
 
-It answers by the arm that has paid best so far, tries another one now and then, and prints metrics that simulators send.
-With a number of seconds it ends by itself.
+It tries each arm of a bandit, then answers by the one that has paid best. With a number of seconds it ends by itself.
 """
 
 from __future__ import annotations
