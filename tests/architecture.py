@@ -40,7 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
-    "aiohttp": ("evorl/serving/",),
+    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/serving/",)),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),

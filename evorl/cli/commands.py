@@ -33,6 +33,17 @@ COMMANDS: dict[str, Command] = {
         "[agent=ppo] [env=cartpole] [resume=<run>|latest] [setting=value ...]",
         "evorl.cli.commands:train",
     ),
+    "serve": Command(
+        "Train by simulators that come over the network.",
+        "[agent=ppo] [env=remote] env.obs_space='{shape: [4]}' env.action_space='{n: 2}' [serve.bind=127.0.0.1:7001]",
+        "evorl.cli.serve_commands:serve",
+    ),
+    "act": Command(
+        "Serve the policy of a run to simulators, games and robots that ask over the network.",
+        "run=<run>|latest [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
+        "evorl.export.policy_serving:act_from_arguments",
+        "evorl.export.policy_serving:OPTIONS",
+    ),
     "evaluate": Command(
         "Play episodes with the best checkpoint of a run.",
         "run=<run>|latest [eval_episodes=10] [seed=0]",

@@ -25,6 +25,7 @@ from evorl.execution.intervals import EveryIterations, Interval, every
 from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
+from evorl.ops.trees import num_rows
 from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
@@ -149,9 +150,10 @@ class LearningRun:
             self._before_the_first_step(state)
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
-            state = self._run_chunk(state)
+            before, state = self.iterations, self._run_chunk(state)
             self._end_if_counted()
-            self._between_chunks(state)
+            if self.iterations > before:
+                self._between_chunks(state)
             stopping = should_stop()
         if self.iterations < self.last_iteration:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
@@ -200,9 +202,8 @@ class LearningRun:
     def _before_the_first_step(self, state: State) -> None:
         """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
         if self.evaluations and self.evaluates_at_start:
-            row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
-            self.latest |= row
-            self.recorder.write(row)
+            self.latest |= {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
+            self.recorder.write(dict(self.latest))
 
     def _evaluate(self, state: State) -> dict[str, float | int]:
         """The columns of an evaluation; its episodes go to the recorder."""
@@ -221,11 +222,14 @@ class LearningRun:
         started = time.perf_counter()
         clock = CompileClock()
         metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
+        if metrics is None:
+            return state  # who collects was told to stop
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
             started = time.perf_counter() - clock.seconds_of_the_rest
         metrics = processes.on_host(metrics)
+        num_iterations = min(num_iterations, num_rows(metrics))
         self.chunk_seconds = max(time.perf_counter() - started, 1e-6)
         self.seconds_per_iteration = self.chunk_seconds / num_iterations
         self._count(jax.tree.map(lambda x: x[:num_iterations], metrics), num_iterations)
@@ -259,7 +263,7 @@ class LearningRun:
     def _until_due(self) -> int:
         """Iterations until the next evaluation, checkpoint or the end."""
         most = self.workflow.most_timesteps_per_iteration * self.num_seeds
-        intervals = [interval for interval in (self.evaluations, self.checkpoints) if interval]
+        intervals = filter(None, (self.evaluations, self.checkpoints))
         left = [interval.until_due(self.iterations, self.counted, most) for interval in intervals]
         left.append(self.last_iteration - self.iterations)
         if not self.steps:
@@ -293,8 +297,7 @@ class LearningRun:
     def _write_row(self, evaluated: dict[str, float | int]) -> None:
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
         row |= self.means.take() | evaluated
-        row["time/steps_per_second"] = self.steps_per_second
-        row["time/clock"] = time.time()
+        row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
         self.latest |= row
         self.recorder.write(row)
 

@@ -133,8 +133,10 @@ class Trainable(Protocol):
         """Whether an iteration is a single compiled program."""
         ...
 
-    def iterate(self, state: State, num_iterations: int, message: Callable[[str], None]) -> tuple[PyTreeDict, State]:
-        """So many iterations: metrics ``[N, ...]``, and the state, which is donated."""
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """So many iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...
 
     def with_new_episodes(self, state: State) -> State:

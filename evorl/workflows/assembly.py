@@ -22,7 +22,7 @@ WorkflowClass: TypeAlias = Any
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
-    "workflow title seed sweep search resume run init_from runs_folder trust recorders checkpoints_kept".split()
+    "workflow title seed sweep search serve resume run init_from runs_folder trust recorders checkpoints_kept".split()
     + ["compilation_cache", "deterministic", "eval_at_start", "render_interval"]
 )
 # Keys from which fields are made, rather than being fields.
