@@ -94,6 +94,30 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.env_checking:check_env_from_arguments",
         "evorl.cli.env_checking:OPTIONS",
     ),
+    "new": Command(
+        "Make the folder of an app: a simulator in plain Python and one file of settings.",
+        "<folder> [algorithm=<name>] [env=bandit|gymnasium|gymnasium/<id>|vizdoom|deepmind-lab|empty]",
+        "evorl.cli.app_commands:new_from_arguments",
+        "evorl.cli.app_commands:NEW_OPTIONS",
+    ),
+    "generate": Command(
+        "Write a part of an app anew: its simulator, an algorithm of its own, files for containers.",
+        "[algorithm=<name>] [env=<simulator>] [docker=true]",
+        "evorl.cli.app_commands:generate_from_arguments",
+        "evorl.cli.app_commands:GENERATE_OPTIONS",
+    ),
+    "config": Command(
+        "Tell which algorithms and simulators an app can have, or fill their settings in.",
+        "[algorithm=<name>|<experiment>] [env=<simulator>] [list=true]",
+        "evorl.cli.app_commands:config_from_arguments",
+        "evorl.cli.app_commands:CONFIG_OPTIONS",
+    ),
+    "run": Command(
+        "Run an app: its training server, its simulators, its live page, until the simulators have ended.",
+        "[all|server|environment|metrics] [-n 4] [--exploit] [--show-ui] [setting=value ...]",
+        "evorl.cli.app_running:run_from_arguments",
+        "evorl.cli.app_running:OPTIONS",
+    ),
 }
 
 _OPTIONS_OF_A_TRAINING = (
