@@ -110,10 +110,12 @@ class TensorBoardRecorder(Recorder):
         from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
         make_folder(self.folder)
-        for path in self.folder.iterdir():
+        before = list(self.folder.iterdir())
+        for path in before:
             refuse_link(path)
         # The name has the second it was opened in; the rest keeps a quick resume from overwriting the first part.
-        self._writer = EventsWriter(str(self.folder / "events"), f".{os.getpid()}.{self._first_timesteps}")
+        name = f".{os.getpid()}.{self._first_timesteps}.{len(before)}"
+        self._writer = EventsWriter(str(self.folder / "events"), name)
         if self._first_timesteps:
             purge = SessionLog(status=SessionLog.START)
             self._writer.write_event(Event(wall_time=time.time(), step=self._first_timesteps + 1, session_log=purge))
