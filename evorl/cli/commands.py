@@ -70,6 +70,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.listing:list_runs",
         "evorl.cli.listing:OPTIONS",
     ),
+    "watch": Command(
+        "Show runs on a live page, and take metrics from clients.",
+        "[<run>|latest|<folder> ...] [port=7002] [bind=127.0.0.1] [token=new] [open=true]",
+        "evorl.cli.live_watching:watch_runs",
+        "evorl.cli.live_watching:OPTIONS",
+    ),
     "report": Command(
         "Write a page on a run, or one that compares many.",
         "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
