@@ -33,10 +33,11 @@ class TrainingServer(ByValue):
         settings: where simulators come to, and what they may.
         should_stop: asked while nobody sends anything.
         store_metric: takes what clients measure.
+        note_steps: is told how many steps were learned from, each time.
 
     Attributes:
         settings: of the server.
-        should_stop: may be set later.
+        should_stop: may be set later, as ``note_steps``.
         switchboard: who answers.
 
     Raises:
@@ -49,8 +50,9 @@ class TrainingServer(ByValue):
         settings: ServeSettings,
         should_stop: Callable[[], bool] = lambda: False,
         store_metric: StoreMetric = lambda *_: None,
+        note_steps: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.settings, self.should_stop = settings, should_stop
+        self.settings, self.should_stop, self.note_steps = settings, should_stop, note_steps
         self.check(workflow)
         simulators = workflow.env.simulators.usual
         self._answering = Answering(workflow, settings.max_clients, records=True)
@@ -93,6 +95,7 @@ class TrainingServer(ByValue):
     ) -> tuple[PyTreeDict | None, State]:
         """``(metrics [N, ...], state)`` after so many iterations, fewer if it is to stop; ``None`` without any."""
         rows: list[PyTreeDict] = []
+        steps = int(state.iterations) * workflow.timesteps_per_iteration
         for _ in range(num_iterations):
             acting, state = _begin(workflow, state)
             self._publish(acting, message)
@@ -102,6 +105,7 @@ class TrainingServer(ByValue):
             arrays, cuts, lag = batch
             metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
             rows.append(metrics | self._told(lag, message))
+            self.note_steps(steps + len(rows) * workflow.timesteps_per_iteration)
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
