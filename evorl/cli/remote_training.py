@@ -40,7 +40,5 @@ def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: 
         return
     from evorl.serving.client_metrics import ClientMetrics
 
-    metrics = ClientMetrics(folder.path / "clients")
     workflow.actors.should_stop = should_stop
-    workflow.actors.note_steps = metrics.advance
-    workflow.actors.switchboard.store_metric = metrics.store
+    workflow.actors.keep(ClientMetrics(folder.path / "clients"))

@@ -23,6 +23,10 @@ class ClientMetrics:
         """Tell how many environment steps were learned from."""
         self.kept.advance(steps)
 
+    def close(self) -> None:
+        """Close the files."""
+        self.kept.close()
+
     def store(self, method: str, name: str, y: Any, x: float | None) -> None:
         """Keep a number, ``method`` ``scalar``, or several of them, ``histogram``.
 
