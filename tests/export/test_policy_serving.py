@@ -26,7 +26,11 @@ def served(run: RunFolder, **options: object) -> PolicyServer:
 def client(server: PolicyServer) -> AgentProxy:
     agent = AgentProxy(server.addresses[0].partition("//")[2], timeout=30.0)
     agent.connect(retry=1)
-    agent.init(exploit=True)
+    try:
+        agent.init(exploit=True)
+    except AgentProxyException:
+        agent.disconnect()
+        raise
     return agent
 
 
