@@ -204,7 +204,8 @@ def test_programs_are_compiled_before_anybody_comes(monkeypatch: pytest.MonkeyPa
     answering.compile_all()
 
     def compiled() -> dict[bool, int]:
-        return {greedy: sum(programs[key]._cache_size() for key in programs if key[4] == greedy) for greedy in (False, True)}
+        sizes = {greedy: [programs[key]._cache_size() for key in programs if key[4] == greedy] for greedy in (0, 1)}
+        return {bool(greedy): sum(counts) for greedy, counts in sizes.items()}
 
     sizes = len(bucket_sizes(4))
     assert compiled() == {False: sizes, True: sizes}
