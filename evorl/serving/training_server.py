@@ -54,7 +54,12 @@ class TrainingServer(ByValue):
         self.check(workflow)
         simulators = workflow.env.simulators.usual
         self._answering = Answering(workflow, settings.max_clients, records=True)
-        self._segments = Segments(workflow.rollout_length, workflow.env.num_envs, _max_lag(workflow, settings))
+        self._segments = Segments(
+            workflow.rollout_length,
+            workflow.env.num_envs,
+            _max_lag(workflow, settings),
+            joins_only_at_starts=getattr(workflow.agent, "is_recurrent", False),
+        )
         self.switchboard = Switchboard(
             self._answering,
             self._segments,
