@@ -52,9 +52,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"av onnx onnxruntime optuna wandb evosax gymnasium gymnasium_robotics".split()}
-OPTIONAL_LIBRARIES |= {"aiohttp", "ale_py", "ray", "mujoco", "mujoco_playground", "minari"}
-
+OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}
+OPTIONAL_LIBRARIES |= {"mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
     "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "

@@ -36,7 +36,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command(
         "Train by simulators that come over the network.",
         "[agent=ppo] [env=remote] env.obs_space='{shape: [4]}' env.action_space='{n: 2}' [serve.bind=127.0.0.1:7001]",
-        "evorl.cli.serve_commands:serve",
+        "evorl.cli.commands:serve",
     ),
     "act": Command(
         "Serve the policy of a run to simulators, games and robots that ask over the network.",
@@ -69,6 +69,12 @@ COMMANDS: dict[str, Command] = {
         "[<folder>] [sort=return] [algorithm=ppo] [env=cartpole] [state=finished]",
         "evorl.cli.listing:list_runs",
         "evorl.cli.listing:OPTIONS",
+    ),
+    "watch": Command(
+        "Show runs on a live page, and take metrics from clients.",
+        "[<run>|latest|<folder> ...] [port=7002] [bind=127.0.0.1] [token=new] [open=true]",
+        "evorl.cli.live_watching:watch_runs",
+        "evorl.cli.live_watching:OPTIONS",
     ),
     "report": Command(
         "Write a page on a run, or one that compares many.",
@@ -211,6 +217,15 @@ def train(arguments: list[str]) -> None:
 
     _as_command_line(arguments)
     main.train()
+
+
+def serve(arguments: list[str]) -> None:
+    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
+    if any(argument.startswith("run=") for argument in arguments):
+        run(["act", *arguments])
+    else:
+        names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
+        train(arguments if names_env else ["env=remote", *arguments])
 
 
 def evaluate(arguments: list[str]) -> None:

@@ -12,9 +12,9 @@ from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title
 from evorl.cli.composition import config_folder
 from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import check_run_settings, wandb_settings
+from evorl.cli.overrides import check_run_settings, checkpoint_rules, wandb_settings
 from evorl.cli.planning import refuse_hopeless_sizes
-from evorl.cli.serve_commands import stop_waiting_when, with_training_server
+from evorl.cli.remote_training import stop_waiting_when, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
@@ -56,7 +56,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
+    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records, **checkpoint_rules(config))
     state = progress = None
     if resumed:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")

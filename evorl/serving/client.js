@@ -36,6 +36,7 @@ function asJson(message) {
 class EvorlClient {
   #socket = null; // a promise of the open one
   #waiting = new Map(); // by sid: what to do with the answer
+  #closed = false; // by close: nothing but connect opens another socket
   #agents = 0;
 
   /**
@@ -57,8 +58,9 @@ class EvorlClient {
 
   /** Open the socket in at most `retry` tries, 0.5 to 6 seconds apart. The first question does so by itself. */
   connect(retry = 6) {
+    this.#closed = false;
     if (this.#socket === null) {
-      const opening = Promise.resolve().then(() => this.#tries(retry, () => this.#socket === opening));
+      const opening = Promise.resolve().then(() => this.#tries(retry));
       opening.catch(() => this.#lost(opening));
       this.#socket = opening;
     }
@@ -67,6 +69,7 @@ class EvorlClient {
 
   /** Close the socket; what was asked and is not answered yet fails. */
   close() {
+    this.#closed = true;
     const socket = this.#socket;
     this.#lost(socket);
     if (socket !== null) socket.then(open => open.close(), () => undefined);
@@ -89,24 +92,24 @@ class EvorlClient {
   }
 
   async #open() {
-    await this.connect();
+    if (!this.#closed) await this.connect();
     const socket = this.#socket === null ? null : await this.#socket;
     if (socket === null || socket.readyState !== WebSocket.OPEN) throw new AgentError("no connection is available.");
     return socket;
   }
 
-  async #tries(retry, isWanted) {
-    const socketPromise = this.#socket;
-    for (let attempt = 1; isWanted(); attempt += 1) {
+  async #tries(retry) {
+    const mine = this.#socket;
+    for (let attempt = 1; this.#socket === mine; attempt += 1) {
       const socket = new WebSocket(this.url);
       const opened = await new Promise(resolve => {
         socket.onopen = () => resolve(true);
         socket.onerror = socket.onclose = () => resolve(false);
       });
       if (opened) {
-        socket.onmessage = event => this.#answer(event.data);
+        socket.onmessage = event => this.#socket === mine && this.#answer(event.data);
         socket.onerror = null; // it is followed by a close
-        socket.onclose = () => this.#lost(socketPromise);
+        socket.onclose = () => this.#lost(mine);
         return socket;
       }
       if (attempt >= retry) throw new AgentError(`no connection is available. ${attempt} tries at ${this.url}`);

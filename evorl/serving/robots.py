@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evorl.envs.space import DictSpace
-from evorl.serving.rlx import ProtocolError
 from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import ProtocolError
 from evorl.serving.session import Refused, Session, SessionError
 from evorl.serving.switchboard import Switchboard
 

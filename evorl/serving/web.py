@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evorl.config.names import missing_in_words
-from evorl.serving.rlx import ProtocolError
 from evorl.serving.connections import Watched, tls_context
 from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import ProtocolError
 from evorl.serving.robots import talk_to_robot
 from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine
 from evorl.serving.session import Refused, Session, SessionError

@@ -1,29 +1,14 @@
-"""``evorl serve``: train by simulators that come over the network. ``evorl act``: give them a finished policy."""
+"""Trainings whose environments are simulators elsewhere: the server that collects, in place of environments here."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from evorl.workflows.workflow import Workflow
-
-
-def serve(arguments: Sequence[str]) -> None:
-    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
-    if any(argument.startswith("run=") for argument in arguments):
-        from evorl.config.names import load
-
-        load("evorl.export.policy_serving:act_from_arguments")(arguments)
-        return
-    from evorl.cli import main
-
-    names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
-    sys.argv[1:] = [*([] if names_env else ["env=remote"]), *arguments]
-    main.train()
 
 
 def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
@@ -43,7 +28,7 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
             "actors step environments of their own, and those of env=remote come by themselves: leave it out."
         )
     from evorl.serving.serve_settings import serve_settings
-    from evorl.serving.training import TrainingServer
+    from evorl.serving.training_server import TrainingServer
 
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
 
