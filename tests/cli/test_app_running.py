@@ -59,7 +59,7 @@ def test_the_server_is_told_the_training_and_the_secret_is_not_among_its_words(a
         "env=remote",
         "env.obs_space={shape: [0]}",
         "env.action_space={n: 4}",
-        "total_timesteps=10000",
+        "total_timesteps=100000",
     ]
     assert {"optimizer.learning_rate=0.05", "serve.bind=0.0.0.0:7001", "serve.token=env:EVORL_SERVER_TOKEN"} < set(
         words
@@ -205,8 +205,8 @@ def test_ctrl_c_saves_the_training_and_leaves_nothing(app: AppConfig) -> None:
 
 def test_the_page_is_of_the_runs_of_this_app_and_its_secret_is_not_among_its_words(app: AppConfig) -> None:
     (program,) = app_running.metrics_programs(replace(app, metrics=Address("127.0.0.1", 7002, "a word")), needed=False)
-    assert list(program.command)[3:] == ["watch", "runs", "bind=127.0.0.1:7002"]
+    assert list(program.command)[3:] == ["watch", "bind=127.0.0.1", "port=7002"]
     assert (program.listens, program.needed) == (Address("127.0.0.1", 7002, "a word"), False)
-    assert program.variables == {"EVORL_METRICS_TOKEN": "a word"}
+    assert program.variables == {"EVORL_TOKEN": "a word"}
     with pytest.raises(ValueError, match="metrics has no address"):
         app_running.metrics_programs(replace(app, metrics=None), needed=True)
