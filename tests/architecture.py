@@ -34,10 +34,10 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mjx", "evorl/envs/mujoco", "evorl/envs/playground"),
     **{name: (f"evorl/envs/{name}",) for name in ["gymnax", *ENV_LIBRARIES]},
-    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
+    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool", "evorl/apps/files/"),  # EnvPool's spaces are its own
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
-    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
+    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
     **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/serving/",)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.runs.folder import RunFolder
     from evorl.workflows.workflow import Workflow
 
 
@@ -33,7 +34,11 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
 
 
-def stop_waiting_when(workflow: Workflow, should_stop: Any) -> None:
-    """Let a training server that waits for simulators be stopped."""
-    if hasattr(workflow.actors, "should_stop"):
-        workflow.actors.should_stop = should_stop
+def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
+    """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
+    if not hasattr(workflow.actors, "switchboard"):
+        return
+    from evorl.serving.client_metrics import ClientMetrics
+
+    workflow.actors.should_stop = should_stop
+    workflow.actors.keep(ClientMetrics(folder.path / "clients"))

@@ -14,7 +14,7 @@ from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
 from evorl.cli.overrides import check_run_settings, checkpoint_rules, wandb_settings
 from evorl.cli.planning import refuse_hopeless_sizes
-from evorl.cli.remote_training import stop_waiting_when, with_training_server
+from evorl.cli.remote_training import connect_training_server, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
@@ -81,7 +81,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         if beginning:
             state = begin_with(beginning, config.seed, recorder)
         stops = functools.partial(_any_stops, should_stop, place)
-        stop_waiting_when(workflow, stops)
+        connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,

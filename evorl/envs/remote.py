@@ -94,17 +94,16 @@ def space_from_config(config: Any, name: str) -> Space:
     """
     if config is None:
         raise ValueError(f"{name} is missing: nobody knows it before a simulator has come. Give it, {_EXAMPLES}.")
-    config = plain(config)
+    config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
+    if "n" not in config and all(isinstance(value, Mapping) for value in config.values()):
+        return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
+    check_names(config, ("n",) if "n" in config else _BOX_KEYS, f"key of {name}")
     try:
         if "n" in config:
-            check_names(config, ("n",), f"key of {name}")
             return Discrete(config["n"])
-        if all(isinstance(value, Mapping) for value in config.values()):
-            return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
-        check_names(config, _BOX_KEYS, f"key of {name}")
         low, high = config.get("low", -np.inf), config.get("high", np.inf)
         return Box(low, high, config.get("shape"), config.get("dtype", "float32"))
-    except TypeError as error:
-        raise ValueError(f"{name}={dict(config)} is no space: {error}. Give it {_EXAMPLES}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name}={dict(config)} is no space: {error} Give it {_EXAMPLES}.") from error

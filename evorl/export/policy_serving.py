@@ -53,7 +53,10 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     follow = given["follow"]
     if isinstance(follow, bool) or not isinstance(follow, int | float) or follow < 0:
         raise ValueError(f"follow must be a number of seconds, 0 for never; got {follow!r}.")
-    settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
+    try:
+        settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
+    except ValueError as error:  # of a training these settings are a part
+        raise ValueError(str(error).replace("serve.", "")) from error
     with PolicyServer.of_run(given, settings) as server, stop_on_signals() as should_stop:
         print(f"{server.stored.in_words()}\nClients are waited for at {', '.join(server.addresses)}.", flush=True)
         looked = time.monotonic()

@@ -37,9 +37,7 @@ async def serving(
     """
     from aiohttp import web
 
-    runner = web.AppRunner(
-        page.application(), access_log=None, keepalive_timeout=seconds_to_ask, shutdown_timeout=2.0
-    )
+    runner = web.AppRunner(page.application(), access_log=None, keepalive_timeout=seconds_to_ask, shutdown_timeout=2.0)
     await runner.setup()
     try:
         server = await _listen(runner, page.guard.bind, port, tls)

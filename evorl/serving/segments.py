@@ -43,17 +43,21 @@ class Segments:
         length: steps T of a row.
         num_rows: rows B of a batch.
         max_lag: a row that began more than so many policies ago is dropped; ``None`` keeps all.
+        joins_only_at_starts: whether a row that another has left is gone on with by the start of an episode only: an
+            agent's memory is that of no episode behind a cut.
 
     Attributes:
         dropped: rows so far that were too old.
         version: of the policy that acts now.
     """
 
-    def __init__(self, length: int, num_rows: int, max_lag: int | None) -> None:
+    def __init__(self, length: int, num_rows: int, max_lag: int | None, joins_only_at_starts: bool = False) -> None:
         self.length, self.num_rows, self.max_lag = length, num_rows, max_lag
+        self._joins_only_at_starts = joins_only_at_starts
         self.dropped = 0
         self.version = 0
         self._open: dict[int, Row] = {}
+        self._playing: set[int] = set()  # sessions in mid-episode
         self._left: collections.deque[Row] = collections.deque()
         self._full: collections.deque[Row] = collections.deque()
 
@@ -61,7 +65,9 @@ class Segments:
         """A step of a session; ``ends`` where the episode did, whatever ended it."""
         row = self._open.get(session)
         if row is None:
-            row = self._open[session] = self._left.popleft() if self._left else Row(self.version)
+            joins = self._left and not (self._joins_only_at_starts and session in self._playing)
+            row = self._open[session] = self._left.popleft() if joins else Row(self.version)
+        (self._playing.discard if ends else self._playing.add)(session)
         row.steps.append(step)
         row.cuts.append(False)
         row.is_over = ends
@@ -70,6 +76,7 @@ class Segments:
 
     def cut(self, session: int) -> None:
         """A session's next step will not follow its last one."""
+        self._playing.discard(session)
         row = self._open.pop(session, None)
         if row is None:
             return

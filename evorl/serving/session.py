@@ -17,6 +17,8 @@ from evorl.serving.observations import ObservationError, observation_from
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
+MOST_NUMBERS = 2**24  # of a space that a client says it has: its bounds are arrays
+MOST_DEPTH = 8  # of its parts
 
 
 class Host(Protocol):
@@ -127,9 +129,10 @@ class Session:
         if message.get(name) is None:
             return
         try:
+            _refuse_vast(message[name], name)
             told = space_from_config(message[name], name)
-        except ValueError as error:
-            raise SessionError(str(error)) from error
+        except (ValueError, TypeError, OverflowError) as error:
+            raise SessionError(str(error) if name in str(error) else f"{name} is no space: {error}") from error
         if told != space:
             raise SessionError(f"{name} of this client is {told}, and the server was started for {space}.")
 
@@ -213,9 +216,23 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not math.isfinite(value) or abs(value) > 3e38:
-        raise SessionError(f"{name} must be a finite number, got {value}.")
+    if not abs(value) <= 3e38:  # NaN is not either
+        raise SessionError(f"{name} must be a finite number, got {str(value)[:20]}.")
     return float(value)
+
+
+def _refuse_vast(config: Any, name: str, depth: int = 0) -> None:
+    """Raises ``SessionError`` for a description of a space that would take the server's memory."""
+    if not isinstance(config, Mapping):
+        return
+    if depth > MOST_DEPTH:
+        raise SessionError(f"{name} has parts in more than {MOST_DEPTH} of one another.")
+    shapes = [config["shape"]] if "shape" in config else [np.shape(config.get(bound, 0.0)) for bound in ("low", "high")]
+    sizes = [size for shape in shapes if isinstance(shape, list | tuple) for size in shape]
+    if math.prod(size for size in sizes if isinstance(size, int) and size) > MOST_NUMBERS:
+        raise SessionError(f"{name} has more than {MOST_NUMBERS} numbers.")
+    for part in config.values():
+        _refuse_vast(part, name, depth + 1)
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

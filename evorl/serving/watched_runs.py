@@ -156,7 +156,9 @@ class WatchedRuns:
         for folder in folders:
             self._indices.setdefault(folder.path, len(self._indices))
         newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MOST_RUNS]
-        self.notes = [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
+        self.notes = (
+            [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
+        )
         kept = {folder.path for folder in newest}
         only = Path(self._places[0]).expanduser() if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
@@ -287,7 +289,11 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
     told["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
     if picture is not None:
         place = picture.relative_to(run.folder.path).as_posix()
-        told["picture"] = {"name": place, "type": KINDS[picture.suffix.lower()], "version": int(_touched(picture) * 1e3)}
+        told["picture"] = {
+            "name": place,
+            "type": KINDS[picture.suffix.lower()],
+            "version": int(_touched(picture) * 1e3),
+        }
     return told, latest
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +62,7 @@ def test_an_update_becomes_the_gradient_of_its_batch() -> None:
     update = jax.jit(lambda w, s, b: w.update(s, b)[1])
     after = update(workflow, state, batch)
 
-    tap = tapped(workflow)
+    tap: Any = tapped(workflow)
     opt_state = tap.init_optimizers(state.agent_state)
     tapped_after = update(tap, state.replace(opt_state=opt_state), batch)
     assert_identical(tapped_after.agent_state.params, state.agent_state.params)

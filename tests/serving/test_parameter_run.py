@@ -21,7 +21,12 @@ from evorl.serving.parameter_run import ParameterRun
 from evorl.workflows.parameter_worker import settings_for
 from tests.support.small_workflows import assert_identical, small
 
-CHANGES = {"total_timesteps": 640, "log_interval": 128, "eval_interval": 256, "checkpoint_interval": 192}
+CHANGES: dict[str, Any] = {
+    "total_timesteps": 640,
+    "log_interval": 128,
+    "eval_interval": 256,
+    "checkpoint_interval": 192,
+}
 
 
 class _Told(Recorder):
