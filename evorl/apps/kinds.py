@@ -67,9 +67,11 @@ def usual_training(agent: str, kind: str, is_off_policy: bool) -> dict[str, Any]
     """
     name = agent.rpartition("/")[2]
     if kind == "bandit":
-        training: dict[str, Any] = {"total_timesteps": 10_000, "discount": 0.0, **_SMALL_BATCHES.get(name, {})}
+        training: dict[str, Any] = {"total_timesteps": 100_000, "discount": 0.0, **_SMALL_BATCHES.get(name, {})}
         if is_off_policy:
             training |= {"learning_starts": 256, "batch_size": 64, "replay_capacity": 5_000}
+        if not is_off_policy:  # of several bandits some rows come while others are learned from
+            training["serve"] = {"max_policy_lag": 4}
         if name in _FAST:
             training["optimizer"] = {"learning_rate": _FAST[name]}
         return training

@@ -60,10 +60,10 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     chosen |= {"server", "environment", "metrics"} if "all" in chosen else set()
     extra = [word for word in words if word not in own]
     servers = []
-    if "server" in chosen:
-        servers.append(server_program(app, extra))
     if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
         servers += metrics_programs(app, needed=chosen == {"metrics"})
+    if "server" in chosen:
+        servers.append(server_program(app, extra))
     players = environment_programs(app, settings) if "environment" in chosen else []
     status = supervise(servers, players, app.folder, app.run, PrefixedLog(sys.stdout))
     if status:
@@ -72,8 +72,14 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
 
 
 def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
-    """The training server of an app, started by the words of ``evorl serve``."""
-    words = [*training_words(app), f"serve.bind={app.server}"]
+    """The training server of an app, started by the words of ``evorl serve``.
+
+    Args:
+        app: whose.
+        extra: further words; with ``resume=latest``, or a run, the run's settings are taken instead of the app's.
+    """
+    words = [] if any(word.startswith("resume=") for word in extra) else training_words(app)
+    words.append(f"serve.bind={app.server}")
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, [str(app.folder), os.environ.get("PYTHONPATH")]))}
     if app.server.token is not None:  # not among the words: these are seen by everybody on the machine
         words.append(f"serve.token=env:{_TOKEN}")
@@ -87,8 +93,8 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
     address = app.metrics
     if address is None:
         raise ValueError("metrics has no address: write metrics: {bind: 127.0.0.1:7002} into app.yaml.")
-    command = [*_EVORL, "watch", "runs", f"bind={address}"]
-    variables = {} if address.token is None else {"EVORL_METRICS_TOKEN": address.token}
+    command = [*_EVORL, "watch", f"bind={address.host}", f"port={address.port}"]
+    variables = {} if address.token is None else {"EVORL_TOKEN": address.token}
     return [Program("metrics", command, variables, address, needed)]
 
 
