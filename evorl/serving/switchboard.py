@@ -72,6 +72,7 @@ class Switchboard:
         self._asked: collections.deque[Question] = collections.deque()
         self._leaving: dict[int, int] = {}  # slots of sessions that are gone, but for their last questions
         self._turn_is_due = False
+        self._has_learned = True  # since a policy was published: the next one is another
         self._is_held = False  # whether those who learn wait for the learner
         self._lock = threading.Condition()  # of segments, which the learner reads
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -202,11 +203,12 @@ class Switchboard:
             self._lock.notify_all()
 
     def publish(self, acting: Acting) -> None:
-        """Act so from now on. Called by the learner."""
+        """Act so from now on. Called by the learner; it is the same policy unless there was a batch in between."""
         with self._lock:
             self._answering.publish(acting)
-            if self._segments is not None:
+            if self._segments is not None and self._has_learned:
                 self._segments.new_policy()
+                self._has_learned = False
         self._release()
 
     def _release(self) -> None:
@@ -227,6 +229,7 @@ class Switchboard:
             return None
         with self._lock:
             batch = segments.take()
+            self._has_learned = True
         if segments.max_lag != 0:  # else whoever asks waits for the policy that is learned from this batch
             self._release()
         return batch
