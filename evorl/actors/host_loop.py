@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.execution.programs import over_seeds
-from evorl.ops.trees import Packed, pack
+from evorl.ops.trees import Flat, Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeData, PyTreeDict, State
@@ -38,22 +38,12 @@ class Rollout(PyTreeData):
     trajectory: Packed[SampleBatch]
 
 
-class _Flat(NamedTuple):
-    """A tree as its leaves: to take it apart and put it together, in Python and at each step, would take longer."""
-
-    leaves: list[Any]
-    treedef: Any
-
-    def tree(self) -> Any:
-        return self.treedef.unflatten(self.leaves)
-
-
 class _Begun(NamedTuple):
     """How the agent acts in a rollout, its first actions, and what the simulators are told."""
 
-    acting: _Flat
-    rollout: _Flat
-    told: _Flat
+    acting: Flat
+    rollout: Flat
+    told: Flat
 
     def with_leaves(self, *leaves: list[Any]) -> _Begun:
         return _Begun(*[part._replace(leaves=x) for part, x in zip(self, leaves, strict=True)])
@@ -66,7 +56,7 @@ def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[P
         HostEnvError: a simulator failed.
     """
     first, state = _begin(workflow, state)
-    begun, constant, flat = _Begun(*map(_flat, first)), _flat(workflow), _flat(state)
+    begun, constant, flat = _Begun(*map(Flat.of, first)), Flat.of(workflow), Flat.of(state)
     rows = []
     for _ in range(num_iterations):
         rollout, answer = _step_to_the_last(workflow, constant, begun)
@@ -84,27 +74,23 @@ def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:
 
 def roll_on_host(workflow: Any, acting: Any, env_state: Any) -> tuple[SampleBatch, Any]:
     """A rollout of one seed by a loop on the host: what is learned from, and the state of the environments after."""
-    begun = _Begun(*map(_flat, _begin_rollout(workflow, acting, env_state)))
-    rollout, answer = _step_to_the_last(workflow, _flat(workflow), begun)
+    begun = _Begun(*map(Flat.of, _begin_rollout(workflow, acting, env_state)))
+    rollout, answer = _step_to_the_last(workflow, Flat.of(workflow), begun)
     return _finish(workflow, rollout.tree(), answer.tree())
 
 
-def _flat(tree: Any) -> _Flat:
-    return _Flat(*jax.tree.flatten(tree))
-
-
-def _step_to_the_last(workflow: Any, constant: _Flat, begun: _Begun) -> tuple[_Flat, _Flat]:
+def _step_to_the_last(workflow: Any, constant: Flat, begun: _Begun) -> tuple[Flat, Flat]:
     """The rollout before its last step, and what the simulators answer at that."""
     acting, rollout, told = begun
     advance: Any = None
     for step in range(workflow.rollout_length - 1):
-        answer, number = _flat(_answer(workflow, told.tree())), _flat(step)
+        answer, number = Flat.of(_answer(workflow, told.tree())), Flat.of(step)
         if advance is None:  # to find it takes as long as some simulators do
             treedefs = tuple(flat.treedef for flat in (constant, acting, rollout, answer, number))
             advance = _program(_advance, treedefs, donated=(2,))
         leaves, told_leaves = advance(constant.leaves, acting.leaves, rollout.leaves, answer.leaves, number.leaves)
         rollout, told = rollout._replace(leaves=leaves), told._replace(leaves=told_leaves)
-    return rollout, _flat(_answer(workflow, told.tree()))
+    return rollout, Flat.of(_answer(workflow, told.tree()))
 
 
 @functools.lru_cache(maxsize=64)

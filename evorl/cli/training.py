@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title
 from evorl.cli.composition import config_folder
 from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import check_run_settings, wandb_settings
+from evorl.cli.overrides import check_run_settings, checkpoint_rules, wandb_settings
 from evorl.cli.planning import refuse_hopeless_sizes
+from evorl.cli.remote_training import connect_training_server, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
@@ -46,7 +48,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     refuse_hopeless_sizes(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
-    workflow = build_workflow(config)
+    workflow = with_training_server(build_workflow(config), config)
     beginning = None if resumed else warm_start_from(config, workflow)
     chosen = choices()
     title = config.title = title_of(config, chosen)
@@ -54,7 +56,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
+    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records, **checkpoint_rules(config))
     state = progress = None
     if resumed:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
@@ -78,6 +80,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
             recorder.message(notice)
         if beginning:
             state = begin_with(beginning, config.seed, recorder)
+        stops = functools.partial(_any_stops, should_stop, place)
+        connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
             workflow.learn(
                 state,
@@ -86,9 +90,9 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
                 checkpointer=checkpointer,
                 progress=progress,
                 eval_at_start=config.get("eval_at_start", False),
-                should_stop=lambda: should_stop() or bool(place and place.should_stop()),
+                should_stop=stops,
             )
-        stopped = any_says(should_stop() or bool(place and place.should_stop()))
+        stopped = any_says(stops())
         end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
         if stopped and not place:
             end += f"\nTo go on: {way_on}"
@@ -96,6 +100,10 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None) -> bool:
+    return should_stop() or bool(place and place.should_stop())
 
 
 def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:

@@ -30,6 +30,7 @@ HOST_LIBRARIES = {
     "envpool": "evorl.envs.envpool:make_envpool_simulators",
     "host": "evorl.envs.mujoco:make_mujoco_simulators",
     "pettingzoo": "evorl.envs.pettingzoo:make_pettingzoo_simulators",
+    "remote": "evorl.envs.remote:make_remote_simulators",
 }
 # Library -> the function that makes vector environments of which a compiled program has the simulators in it.
 COMPILED_LIBRARIES = {"envpool": "evorl.envs.envpool_compiled:create_compiled_envpool_env"}

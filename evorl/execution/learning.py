@@ -22,9 +22,10 @@ from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.intervals import EveryIterations, Interval, every
-from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
+from evorl.ops.trees import num_rows
 from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
@@ -41,7 +42,7 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Where states are saved."""
+    """Where states are saved. It may have rules of its own for when, see ``RunCheckpointer``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Keep a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
@@ -100,11 +101,11 @@ class LearningRun:
         self.iterations = iterations
         self.counted = counted  # environment steps over all seeds, where iterations differ in them
         self.best_score = float(progress.get("best_score", -math.inf))
+        self.score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: dict[str, float | int] = {}
         self.seconds_per_iteration = math.inf
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
-        self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
@@ -149,9 +150,10 @@ class LearningRun:
             self._before_the_first_step(state)
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
-            state = self._run_chunk(state)
+            before, state = self.iterations, self._run_chunk(state)
             self._end_if_counted()
-            self._between_chunks(state)
+            if self.iterations > before:
+                self._between_chunks(state)
             stopping = should_stop()
         if self.iterations < self.last_iteration:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
@@ -200,9 +202,8 @@ class LearningRun:
     def _before_the_first_step(self, state: State) -> None:
         """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
         if self.evaluations and self.evaluates_at_start:
-            row = {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
-            self.latest |= row
-            self.recorder.write(row)
+            self.latest |= {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
+            self.recorder.write(dict(self.latest))
 
     def _evaluate(self, state: State) -> dict[str, float | int]:
         """The columns of an evaluation; its episodes go to the recorder."""
@@ -221,11 +222,14 @@ class LearningRun:
         started = time.perf_counter()
         clock = CompileClock()
         metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
+        if metrics is None:
+            return state  # who collects was told to stop
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
             started = time.perf_counter() - clock.seconds_of_the_rest
         metrics = processes.on_host(metrics)
+        num_iterations = min(num_iterations, num_rows(metrics))
         self.chunk_seconds = max(time.perf_counter() - started, 1e-6)
         self.seconds_per_iteration = self.chunk_seconds / num_iterations
         self._count(jax.tree.map(lambda x: x[:num_iterations], metrics), num_iterations)
@@ -259,7 +263,7 @@ class LearningRun:
     def _until_due(self) -> int:
         """Iterations until the next evaluation, checkpoint or the end."""
         most = self.workflow.most_timesteps_per_iteration * self.num_seeds
-        intervals = [interval for interval in (self.evaluations, self.checkpoints) if interval]
+        intervals = filter(None, (self.evaluations, self.checkpoints))
         left = [interval.until_due(self.iterations, self.counted, most) for interval in intervals]
         left.append(self.last_iteration - self.iterations)
         if not self.steps:
@@ -276,25 +280,28 @@ class LearningRun:
 
     def _between_chunks(self, state: State) -> None:
         """What is due at this iteration, of which ``state`` is."""
-        score = None
-        evaluated: dict[str, float | int] = {}
+        score, evaluated = None, {}
         if self._is_due(self.evaluations):
             evaluated = self._evaluate(state)
-            score = float(evaluated["eval/episode_return"])
+            score = self.score.push(float(evaluated["eval/episode_return"]), self.workflow.eval_episodes)
         if evaluated or self._is_due(self.rows):
             self._write_row(evaluated)
             self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        is_due = self._is_due(self.checkpoints) or self._is_asked_for(score)
         if score is not None and score > self.best_score:
-            self.best_score = score
+            self.best_score, is_due = score, True
+        if is_due:
             self._save(state, score)
-        elif self._is_due(self.checkpoints):
-            self._save(state, score)
+
+    def _is_asked_for(self, score: float | None) -> bool:
+        """Whether the checkpointer wants the state by rules of its own, in any of the processes: they save together."""
+        checkpointer: Any = self.checkpointer
+        return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _write_row(self, evaluated: dict[str, float | int]) -> None:
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
         row |= self.means.take() | evaluated
-        row["time/steps_per_second"] = self.steps_per_second
-        row["time/clock"] = time.time()
+        row |= {"time/steps_per_second": self.steps_per_second, "time/clock": time.time()}
         self.latest |= row
         self.recorder.write(row)
 
@@ -302,12 +309,8 @@ class LearningRun:
         if self.checkpointer is None:
             return
         self._refuse_broken_parameters(state)
-        progress = {
-            "iterations": self.iterations,
-            "timesteps": self.timesteps,
-            "best_score": self.best_score,
-            "means": self.means.to_json(),
-        }
+        progress = {"iterations": self.iterations, "timesteps": self.timesteps, "best_score": self.best_score}
+        progress |= {"means": self.means.to_json(), **self.score.to_json()}
         self.checkpointer.save(state, progress, score)
         self.saved_at, self.saved_timesteps = self.iterations, self.timesteps
 

@@ -71,6 +71,11 @@ class Trainable(Protocol):
         ...
 
     @property
+    def eval_episodes(self) -> int:
+        """Complete episodes in one evaluation."""
+        ...
+
+    @property
     def total_timesteps(self) -> float:
         """Environment steps of the whole training, for each seed."""
         ...
@@ -133,8 +138,10 @@ class Trainable(Protocol):
         """Whether an iteration is a single compiled program."""
         ...
 
-    def iterate(self, state: State, num_iterations: int, message: Callable[[str], None]) -> tuple[PyTreeDict, State]:
-        """So many iterations: metrics ``[N, ...]``, and the state, which is donated."""
+    def iterate(
+        self, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """So many iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...
 
     def with_new_episodes(self, state: State) -> State:

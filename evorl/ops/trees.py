@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -179,3 +179,19 @@ def polyak_update(target: Any, online: Any, tau: jax.Array | float) -> Any:
 def hard_update(target: Any, online: Any, due: jax.Array | float = True) -> Any:
     """A copy of ``online`` when ``due`` (a bool, may be traced), else ``target`` unchanged (Mnih et al. 2015)."""
     return jax.tree.map(lambda t, o: jnp.where(due, o, t), target, online)
+
+
+class Flat(NamedTuple):
+    """A tree as its leaves: to take it apart and put it together, in Python and at each step, would take longer."""
+
+    leaves: list[Any]
+    treedef: Any
+
+    @classmethod
+    def of(cls, tree: Any) -> Flat:
+        """The tree, taken apart."""
+        return cls(*jax.tree.flatten(tree))
+
+    def tree(self) -> Any:
+        """The tree, put together."""
+        return self.treedef.unflatten(self.leaves)

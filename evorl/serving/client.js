@@ -85,10 +85,9 @@ class EvorlClient {
     });
   }
 
-  /** Send what has no answer, if there is a socket to send it to. */
-  async tell(message) {
-    const text = asJson(message);
-    if (this.#socket !== null) (await this.#open()).send(text);
+  /** Whether there is a socket, open or about to be. */
+  get isConnected() {
+    return this.#socket !== null;
   }
 
   async #open() {
@@ -186,9 +185,10 @@ class EvorlAgent {
     return this.#ask("reset", {});
   }
 
-  /** Leave; the socket stays open for the other agents. */
+  /** Leave: "done"; the socket stays open for the other agents. */
   disconnect() {
-    return this.#inTurn(() => this.#client.tell({sid: this.sid, command: "disconnect"}));
+    const leave = {sid: this.sid, command: "disconnect"};
+    return this.#inTurn(() => this.#client.isConnected ? this.#client.ask(leave) : "done");
   }
 
   #ask(command, fields) {

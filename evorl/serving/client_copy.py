@@ -1,6 +1,7 @@
 """The one file that a simulator copies: the protocol and the client joined, which need nothing else of this package.
 
-``python -m evorl.serving.client_copy evorl_client.py`` writes it; ``evorl new`` puts it into the folders that it makes.
+``python -m evorl.serving.client_copy evorl_client.py`` writes it, or prints it where no file is named; ``evorl new``
+puts it into the folders that it makes.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ def client_text() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file where the one argument says."""
+    """Write the file where the one argument says, or print it."""
     paths = sys.argv[1:] if arguments is None else arguments
-    if len(paths) != 1:
-        raise SystemExit("usage: python -m evorl.serving.client_copy evorl_client.py")
+    if not paths:
+        print(client_text(), end="")
+        return
+    if len(paths) > 1 or paths[0].startswith("-"):
+        raise SystemExit("usage: python -m evorl.serving.client_copy [evorl_client.py]")
     Path(paths[0]).write_text(client_text(), encoding="utf-8")
     print(f"wrote {paths[0]}")
 

@@ -260,10 +260,10 @@ def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
 
 
 class FrameReader:
-    """Payloads out of a stream that comes in pieces of any size."""
+    """Payloads out of a stream that comes in pieces of any size; ``max_frame`` may be changed between two of them."""
 
     def __init__(self, max_frame: int = Limits.max_frame) -> None:
-        self._max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # of the payload, where that is known
+        self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # of the payload, where that is known
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete by these bytes; ``ProtocolError`` where no netstring is, now and later."""
@@ -290,7 +290,7 @@ class FrameReader:
             raise ProtocolError("can't receive, wrong net string format")
         if not colon:
             return start
-        if int(digits) > self._max_frame:
+        if int(digits) > self.max_frame:
             raise ProtocolError("net string too long")
         self._size = int(digits)
         return start + len(digits) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import typing
 from abc import abstractmethod
@@ -240,13 +241,11 @@ class Workflow(PyTreeNode):
 
     def iterate(
         self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
-    ) -> tuple[PyTreeDict, State]:
-        """``(metrics [N, ...], state)`` after so many iterations, N at least that; the state is donated.
+    ) -> tuple[PyTreeDict | None, State]:
+        """``(metrics [N, ...], state)`` after so many iterations, up to ``programs.MAX_FOLD``; the state is donated.
 
-        Args:
-            state: to go on from.
-            num_iterations: up to ``programs.MAX_FOLD``.
-            message: is told in a sentence what happens to actors.
+        N is at least that, but where actors are told to stop: then it may be less, and metrics are ``None`` for 0.
+        ``message`` is told in a sentence what happens to actors.
         """
         if self.actors is not None:
             return self.actors.iterate(self, state, num_iterations, message)
@@ -261,6 +260,8 @@ class Workflow(PyTreeNode):
 
     def evaluate(self, state: State) -> PyTreeDict:
         """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
+        if hasattr(self.actors, "evaluate"):  # who collects knows where episodes are played
+            return self.actors.evaluate(self, state)
         with self._errors_in_words():
             return self._finished(programs.evaluate_program(self, state))
 
@@ -313,8 +314,7 @@ class Workflow(PyTreeNode):
 
         nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
         live = [renewed(node) for node in nodes]
-        same = all(after is before for after, before in zip(live, nodes, strict=True))
-        return state if same else jax.tree.unflatten(structure, live)
+        return state if all(map(operator.is_, live, nodes)) else jax.tree.unflatten(structure, live)
 
     @property
     def _has_simulators(self) -> bool:

@@ -95,6 +95,9 @@ def test_it_is_one_file_in_the_words_of_python_3_8() -> None:
     assert len(names) == len(set(names)), "the two parts define the same name"
 
 
-def test_the_command_says_how_it_is_used() -> None:
-    with pytest.raises(SystemExit, match="usage: python -m"):
-        main([])
+def test_the_command_prints_or_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert capsys.readouterr().out == client_text()
+    for wrong in (["--help"], ["one.py", "two.py"]):
+        with pytest.raises(SystemExit, match="usage: python -m"):
+            main(wrong)

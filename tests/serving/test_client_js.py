@@ -98,10 +98,8 @@ def agents(message: dict[str, Any]) -> Answer:
     if command == "update":
         action = None if message["terminal"] else sum(message["state"])
         return {"sid": sid, "response": "action", "data": action}
-    if command in ("reset", "update_metrics"):
+    if command in ("reset", "update_metrics", "disconnect"):
         return {"sid": sid, "response": "done"}
-    if command == "disconnect":
-        return json.dumps({"sid": "nobody", "response": "done"})
     return {"sid": sid, "response": "error", "message": "unknown command"}
 
 
@@ -125,11 +123,23 @@ def test_an_episode_and_what_the_server_hears_of_it(tmp_path: Path) -> None:
     tell(await agent.update(undefined, [1, 2]), await agent.update(1, Float32Array.of(0.5, 2), false));
     tell(await agent.update(2, null, true, {truncated: true}), await agent.reset());
     tell(await agent.metrics.scalar("episode_reward", 3), await agent.metrics.histogram("actions", [1, 2], 7));
-    await agent.disconnect();
-    tell(await agent.init());
+    tell(await agent.disconnect(), await agent.init());
+    client.close();
+    tell(await agent.disconnect());
     """
     with JsonServer(agents) as server:
-        assert in_node(server, body, tmp_path) == ["ready", 3, 2.5, None, "done", "done", "done", "ready"]
+        assert in_node(server, body, tmp_path) == [
+            "ready",
+            3,
+            2.5,
+            None,
+            "done",
+            "done",
+            "done",
+            "done",
+            "ready",
+            "done",
+        ]
     assert server.num_connections == 1
     assert all(message.pop("sid") == "one" for message in server.messages)
     assert server.messages == [

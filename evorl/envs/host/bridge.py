@@ -133,7 +133,7 @@ class HostBackedEnv(VectorEnv):
             saved=env_state._internal.saved,
         )
         answer = self._call("restart", told, mask.shape[0])
-        fresh = self._started(answer, keys, env_state._internal.env_id, episode)
+        fresh = self.started(answer, keys, env_state._internal.env_id, episode)
         state = tree_where(mask, fresh, env_state)
         internal = state._internal.replace(**_position(answer))
         return state.replace(_internal=internal)
@@ -151,7 +151,7 @@ class HostBackedEnv(VectorEnv):
         internal = env_state._internal
         episode = internal.episode + (internal.inner.episode_steps > 0)
         answer = self._call("reset", self._seeds(internal.key, episode), episode.shape[0])
-        fresh = self._started(answer, internal.key, internal.env_id, episode)
+        fresh = self.started(answer, internal.key, internal.env_id, episode)
         # What else a state carries through its episodes, as an agent's recurrent state, begins at zeros.
         others = {name: value for name, value in internal.items() if name not in fresh._internal}
         return fresh.replace(_internal=fresh._internal | jax.tree.map(jnp.zeros_like, others))
@@ -196,9 +196,10 @@ class HostBackedEnv(VectorEnv):
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
         episode = jnp.zeros_like(env_id)
         answer = self._call("reset", self._seeds(keys, episode), env_id.shape[0])
-        return self._started(answer, keys, env_id, episode)
+        return self.started(answer, keys, env_id, episode)
 
-    def _started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
+    def started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
+        """The states of episodes, by key, environment and number ``[B]``, that start with ``answer.start``; pure."""
         inner = jax.vmap(self.env.reset)(answer.start)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)

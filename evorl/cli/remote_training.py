@@ -1,0 +1,44 @@
+"""Trainings whose environments are simulators elsewhere: the server that collects, in place of environments here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from evorl.runs.folder import RunFolder
+    from evorl.workflows.workflow import Workflow
+
+
+def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
+    """The workflow, collecting from simulators elsewhere if its config says so by ``env=remote``.
+
+    Raises:
+        ValueError: settings of a server without such an environment, or that cannot be; in words.
+    """
+    env = config.env
+    is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
+    if not is_remote:
+        if config.get("serve") is not None:
+            raise ValueError("serve is for simulators that come over the network: choose env=remote, or leave it out.")
+        return workflow
+    if workflow.actors is not None:
+        raise ValueError(
+            "actors step environments of their own, and those of env=remote come by themselves: leave it out."
+        )
+    from evorl.serving.serve_settings import serve_settings
+    from evorl.serving.training_server import TrainingServer
+
+    return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
+
+
+def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
+    """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
+    if not hasattr(workflow.actors, "switchboard"):
+        return
+    from evorl.serving.client_metrics import ClientMetrics
+
+    workflow.actors.should_stop = should_stop
+    workflow.actors.keep(ClientMetrics(folder.path / "clients"))

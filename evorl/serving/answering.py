@@ -1,0 +1,245 @@
+"""Actions for simulators that ask when they like: whoever has asked by now is answered by one call of a program.
+
+What a simulator's episode has come to (wrappers, a recurrent state, the action that waits for its outcome) stands in a
+row of a table on the device. A call reads the rows of those who ask, completes their steps, acts, and writes the rows
+back. Actions draw keys folded from a session's number and its own count of steps, so they do not depend on who else
+happened to ask at the same time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.ops.trees import Flat, pack, stack_trees, tree_where
+from evorl.rollout import Acting, choose_actions, transition_after, with_recurrent_state, without_recurrent_state
+from evorl.types import PyTreeData, PyTreeDict
+
+MOST_TOGETHER = 64  # sessions answered by one call
+
+
+class Question(NamedTuple):
+    """What a simulator says and wants to know.
+
+    Attributes:
+        session: number of the session, unique over the server's life.
+        slot: its row of the table.
+        step: how many questions the session has asked before.
+        obs: what it shows now, of the structure of the observation space, arrays without leading axes.
+        reward: for its last action; 0 where it starts.
+        starts: whether this is the first observation of an episode.
+        terminated: whether the task has ended the episode.
+        truncated: whether something else has.
+        exploit: whether it wants the greedy action.
+        answer: is called with the action, numpy; ``None`` where none is wanted.
+    """
+
+    session: int
+    slot: int
+    step: int
+    obs: Any
+    reward: float
+    starts: bool
+    terminated: bool
+    truncated: bool
+    exploit: bool
+    answer: Callable[[Any], None] | None
+
+
+class Slots(PyTreeData):
+    """Where each simulator is, a row for each.
+
+    Attributes:
+        env_state: of its episode, as wrappers see it.
+        actions: what it was told last.
+        policy_extras: of that action.
+    """
+
+    env_state: Any
+    actions: Any
+    policy_extras: Any
+
+
+class Answered(NamedTuple):
+    """What one call gave.
+
+    Attributes:
+        actions: for the simulators, numpy ``[N, ...]``.
+        steps: packed transitions ``[N, features]`` by dtype, numpy; of questions that start an episode they mean
+            nothing. ``None`` where nothing is recorded.
+    """
+
+    actions: Any
+    steps: list[np.ndarray] | None
+
+
+class Answering:
+    """Answers questions by an agent, its programs compiled for 1, 4, 16 and 64 questions at a time.
+
+    Args:
+        workflow: whose agent acts in its environments' wrappers.
+        num_slots: simulators at a time.
+        records: whether transitions are wanted.
+
+    Attributes:
+        step_template: the tree of packed transitions, of shapes; ``None`` where nothing is recorded.
+    """
+
+    def __init__(self, workflow: Any, num_slots: int, records: bool) -> None:
+        self._constant = Flat.of(workflow)
+        self._num_slots, self._records = num_slots, records
+        self._workflow = workflow
+        self._acting: Flat | None = None
+        self._slots: Flat | None = None
+        self.step_template: Any = None
+
+    def publish(self, acting: Acting) -> None:
+        """Act so from now on."""
+        self._acting = Flat.of(acting)
+        if self._slots is None:
+            blank = _blank_slots(self._workflow, acting, self._num_slots + 1)
+            self._slots = Flat.of(blank)
+            if self._records:
+                told = _as_arrays([self._nobody(exploit=False)], self._num_slots)
+                answer = functools.partial(_answer, exploit=False)
+                shapes = jax.eval_shape(answer, self._workflow, acting, blank, told)
+                self.step_template = jax.eval_shape(pack, shapes[2])
+
+    def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
+        """Compile for every number of questions now, rather than while somebody waits."""
+        for greedy in exploit:
+            for size in bucket_sizes(min(self._num_slots, MOST_TOGETHER)):
+                self.ask([self._nobody(greedy)] * size)
+
+    def _nobody(self, exploit: bool) -> Question:
+        spec = self._workflow.env.simulators.usual.obs_space.spec
+        obs = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), spec)
+        return Question(0, self._num_slots, 0, obs, 0.0, True, False, False, exploit, None)
+
+    def ask(self, questions: Sequence[Question]) -> Answered:
+        """Answers to questions of different sessions, all of which exploit or none; at most ``MOST_TOGETHER``."""
+        if self._acting is None or self._slots is None:
+            raise RuntimeError("there is no agent yet: publish one before questions are answered.")
+        told = _as_arrays(questions, self._num_slots)
+        told_flat = Flat.of(told)
+        program = _answering_program(
+            self._constant.treedef,
+            self._acting.treedef,
+            self._slots.treedef,
+            told_flat.treedef,
+            questions[0].exploit,
+            self._records,
+        )
+        leaves, actions, steps = program(
+            self._constant.leaves, self._acting.leaves, self._slots.leaves, told_flat.leaves
+        )
+        self._slots = self._slots._replace(leaves=leaves)
+        actions, steps = jax.device_get((actions, steps))
+        return Answered(actions, steps)
+
+
+def bucket_sizes(most: int) -> list[int]:
+    """Powers of four up to the first that is at least ``most``: a call costs as much as a hundred rows."""
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(4 * sizes[-1])
+    return sizes
+
+
+def _as_arrays(questions: Sequence[Question], nobody: int) -> PyTreeDict:
+    """The questions as arrays, filled up to such a number by questions of nobody, whose row is read by nobody."""
+    size = bucket_sizes(len(questions))[-1]
+    rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * (size - len(questions))]
+    return PyTreeDict(
+        slots=np.array([row.slot for row in rows], np.int32),
+        sessions=np.array([row.session for row in rows], np.uint32),
+        steps=np.array([row.step for row in rows], np.uint32),
+        obs=stack_trees([row.obs for row in rows]),
+        rewards=np.array([row.reward for row in rows], np.float32),
+        starts=np.array([row.starts for row in rows], np.bool_),
+        terminations=np.array([row.terminated for row in rows], np.bool_),
+        truncations=np.array([row.truncated for row in rows], np.bool_),
+    )
+
+
+@functools.lru_cache(maxsize=128)
+def _answering_program(constant: Any, acting: Any, slots: Any, told: Any, exploit: bool, records: bool) -> Any:
+    @functools.partial(jax.jit, donate_argnums=2)
+    def program(*leaves: list[Any]) -> tuple[list[Any], Any, list[Any] | None]:
+        trees = [treedef.unflatten(x) for treedef, x in zip((constant, acting, slots, told), leaves, strict=True)]
+        after, actions, step = _answer(*trees, exploit=exploit)
+        return jax.tree.leaves(after), actions, jax.tree.leaves(pack(step)) if records else None
+
+    return program
+
+
+def _answer(workflow: Any, acting: Acting, slots: Slots, told: PyTreeDict, exploit: bool) -> tuple[Slots, Any, Any]:
+    """The table after the questions ``told``, the actions for the simulators, and the steps that were completed."""
+    env = workflow.env
+    before = jax.tree.map(lambda x: x[told.slots], slots)
+    answer = _simulators_answer(env, told)
+    stepped = env.complete(without_recurrent_state(before.env_state), before.actions, answer)
+    stepped, step = transition_after(
+        before.env_state, before.actions, PyTreeDict(before.policy_extras), stepped, workflow.env_fields
+    )
+    begun = with_recurrent_state(_begun(env, told, answer), acting.agent_state)
+    now = tree_where(told.starts, begun, stepped)
+    keys = jax.vmap(_question_key, (None, 0, 0))(acting.key, told.sessions, told.steps)
+    action_fn = workflow.agent.evaluate_actions if exploit else workflow.action_fn(acting)
+    actions, extras = choose_actions(action_fn, now, acting.agent_state, keys)
+    asked = env.request(without_recurrent_state(now), actions).actions
+    stored = _as_stored(extras, slots.policy_extras, told.slots.shape[0])
+    after = Slots(env_state=now, actions=actions, policy_extras=stored)
+    return jax.tree.map(lambda rows, x: rows.at[told.slots].set(x), slots, after), asked, step
+
+
+def _as_stored(extras: Any, usual: Any, num_rows: int) -> PyTreeDict:
+    """Extras by the names of ``usual``; zeros for those that a greedy action lacks: nothing is learned from it."""
+
+    def blank(x: jax.Array) -> jax.Array:
+        return jnp.zeros((num_rows, *x.shape[1:]), x.dtype)
+
+    return PyTreeDict({name: extras[name] if name in extras else jax.tree.map(blank, usual[name]) for name in usual})
+
+
+def _question_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:
+    return jax.random.fold_in(jax.random.fold_in(key, session), step)
+
+
+def _simulators_answer(env: Any, told: PyTreeDict) -> PyTreeDict:
+    """What simulators on the host would have answered that stand where ``told`` says."""
+    answer = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), env.answer_shapes("step", told.slots.shape[0]))
+    terminations = told.terminations
+    told_ends = {"termination": terminations, "truncation": told.truncations & ~terminations}
+    return answer | {"obs": told.obs, "start": told.obs, "reward": told.rewards, **told_ends}
+
+
+def _begun(env: Any, told: PyTreeDict, answer: PyTreeDict) -> Any:
+    """The states of episodes that start with what is shown now."""
+    keys = jax.vmap(jax.random.key)(told.sessions)
+    return env.started(answer, keys, told.sessions.astype(jnp.int32), jnp.zeros_like(told.slots))
+
+
+@functools.partial(jax.jit, static_argnames="num_rows")
+def _blank_slots(workflow: Any, acting: Acting, num_rows: int) -> Slots:
+    """Rows in which nobody is."""
+    env = workflow.env
+    rows = jnp.arange(num_rows, dtype=jnp.int32)
+    told = PyTreeDict(
+        slots=rows,
+        sessions=rows.astype(jnp.uint32),
+        obs=env.simulators.usual.obs_space.zeros((num_rows,)),
+        rewards=jnp.zeros(num_rows, jnp.float32),
+        terminations=rows < 0,
+        truncations=rows < 0,
+    )
+    begun = _begun(env, told, _simulators_answer(env, told))
+    env_state = with_recurrent_state(begun, acting.agent_state)
+    keys = jax.random.split(acting.key, num_rows)
+    actions, extras = choose_actions(workflow.action_fn(acting), env_state, acting.agent_state, keys)
+    return Slots(env_state=env_state, actions=actions, policy_extras=extras)

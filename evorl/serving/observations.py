@@ -1,0 +1,68 @@
+"""What a client sends as its state, as an element of the observation space; and actions as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.types import PyTreeDict
+
+
+class ObservationError(ValueError):
+    """A state that is none of the observation space, in words."""
+
+
+def observation_from(state: Any, space: Space, name: str = "state") -> Any:
+    """``state``, lists and arrays, as an element of ``space``: numpy, of its structure, shapes and dtypes.
+
+    A picture, which travels as numbers in [0, 1], fills a space of whole numbers up to 255. An empty state, of a task
+    that shows nothing, is the constant 1.
+
+    Raises:
+        ObservationError: another shape, or numbers that are not finite; the message says which.
+    """
+    if isinstance(space, DictSpace):
+        if not isinstance(state, Mapping) or set(state) != set(space.spaces):
+            got = sorted(state) if isinstance(state, Mapping) else type(state).__name__
+            raise ObservationError(f"{name} must have the entries {', '.join(space.spaces)}; got {got}.")
+        return PyTreeDict(
+            {key: observation_from(state[key], part, f"{name}.{key}") for key, part in space.spaces.items()}
+        )
+    if isinstance(space, TupleSpace):
+        if not isinstance(state, list) or len(state) != len(space.spaces):
+            raise ObservationError(f"{name} must be a list of {len(space.spaces)} parts.")
+        return tuple(
+            observation_from(x, part, f"{name}[{i}]")
+            for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
+        )
+    try:
+        array = np.asarray(state)
+    except (ValueError, TypeError) as error:
+        raise ObservationError(f"{name} is no array: {error}.") from error
+    if array.dtype.kind not in "biuf":
+        if array.size:
+            raise ObservationError(f"{name} must be numbers, got {array.dtype.name}.")
+        array = array.astype(np.float32)
+    if array.size == 0 and isinstance(space, Box) and space.shape == (1,):
+        return np.ones(1, space.dtype)
+    if array.shape != tuple(space.shape):
+        raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ObservationError(f"{name} has numbers that are not finite.")
+    if isinstance(space, Discrete) and not 0 <= array < space.n:
+        raise ObservationError(f"{name} must be one of 0 to {space.n - 1}, got {array}.")
+    if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
+        array = np.rint(array * 255) if space.dtype == np.uint8 and array.max(initial=0.0) <= 1.0 else np.rint(array)
+    return array.astype(space.dtype, copy=False)
+
+
+def action_as_sent(action: Any) -> Any:
+    """An action, numpy, as a message has it: a number, a list of numbers, an array of more axes, or parts of these."""
+    if isinstance(action, Mapping):
+        return {str(key): action_as_sent(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return [action_as_sent(part) for part in action]
+    return action.tolist() if np.ndim(action) < 2 else np.asarray(action)

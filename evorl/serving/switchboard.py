@@ -1,0 +1,279 @@
+"""Between conversations and the agent: all who have asked in one turn of the event loop are answered together.
+
+Runs in the thread of the event loop, but for what the learner calls: ``note_new_policy``, ``wait_for_batch``
+and ``wait_for_episodes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from evorl.envs.space import Space
+from evorl.serving.answering import MOST_TOGETHER, Answered, Question
+from evorl.serving.observations import action_as_sent
+from evorl.serving.segments import Place, Segments
+from evorl.serving.session import Refused
+
+MOST_EPISODES = 10_000  # greedy ones that wait for somebody to ask
+SECONDS_BETWEEN_LOOKS = 0.2
+StoreMetric = Callable[[str, str, Any, float | None], None]
+
+
+class Answers(Protocol):
+    """Who knows what to do."""
+
+    def ask(self, questions: Sequence[Question]) -> Answered:
+        """Answers to questions of different sessions."""
+        ...
+
+
+class Switchboard:
+    """The ``Host`` of all sessions.
+
+    Args:
+        answering: who answers.
+        segments: where steps go; ``None`` where nobody learns from them.
+        obs_space: of a simulator.
+        action_space: of a simulator.
+        max_clients: sessions at a time.
+        token: that clients have to show; ``None`` for none.
+        store_metric: takes what clients measure.
+
+    Attributes:
+        num_answers: questions answered so far.
+        returns: of the last episodes of sessions that learn, the newest last.
+        failure: what went wrong in answering, if anything did.
+        greedy_returns: of all episodes of sessions that exploit, with their lengths, since they were last taken.
+    """
+
+    def __init__(
+        self,
+        answering: Answers,
+        segments: Segments | None,
+        obs_space: Space,
+        action_space: Space,
+        max_clients: int,
+        token: str | None = None,
+        store_metric: StoreMetric = lambda *_: None,
+    ) -> None:
+        self.obs_space, self.action_space, self.token = obs_space, action_space, token
+        self.store_metric = store_metric
+        self.num_answers = 0
+        self.returns: collections.deque[float] = collections.deque(maxlen=100)
+        self.greedy_returns: list[tuple[float, int]] = []
+        self._answering, self._segments = answering, segments
+        self._free = list(range(max_clients))[::-1]
+        self._max_clients = max_clients
+        self._greedy: set[int] = set()  # numbers of the sessions that exploit
+        self._sessions: set[int] = set()
+        self._next_number = 0
+        self._asked: collections.deque[Question] = collections.deque()
+        self._leaving: dict[int, int] = {}  # slots of sessions that are gone, but for their last questions
+        self._turn_is_due = False
+        self._has_learned = True  # since a policy was published: the next one is another
+        self._is_held = False  # whether those who learn wait for the learner
+        self._lock = threading.Condition()  # of segments, which the learner reads
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.failure: BaseException | None = None
+
+    @property
+    def num_clients(self) -> int:
+        """Sessions that are open."""
+        return len(self._sessions)
+
+    @property
+    def num_greedy(self) -> int:
+        """Of these, those that exploit."""
+        return len(self._greedy)
+
+    @property
+    def num_waiting(self) -> int:
+        """Questions without an answer yet."""
+        return len(self._asked)
+
+    def enter(self, exploit: bool) -> tuple[int, int]:
+        """See ``Host``."""
+        if not self._free:
+            raise Refused(f"this server has max_clients={self._max_clients} clients already: try again later.")
+        number, slot = self._next_number, self._free.pop()
+        self._next_number += 1
+        self._sessions.add(number)
+        if exploit:
+            self._greedy.add(number)
+        return number, slot
+
+    def leave(self, number: int, slot: int) -> None:
+        """See ``Host``. What it has said still counts; then its row is free."""
+        self._leaving[number] = slot
+        if not any(question.session == number for question in self._asked):
+            self._gone(number)
+
+    def _gone(self, number: int) -> None:
+        self.cut(number)
+        self._sessions.discard(number)
+        self._greedy.discard(number)
+        self._free.append(self._leaving.pop(number))
+
+    def cut(self, number: int) -> None:
+        """See ``Host``."""
+        if self._segments is not None and number not in self._greedy:
+            with self._lock:
+                self._segments.cut(number)
+
+    def ask(self, question: Question) -> None:
+        """See ``Host``."""
+        self._asked.append(question)
+        self._schedule()
+
+    def episode(self, exploit: bool, episode_return: float, length: int) -> None:
+        """See ``Host``."""
+        if exploit:
+            with self._lock:
+                self.greedy_returns.append((episode_return, length))
+                del self.greedy_returns[:-MOST_EPISODES]
+                self._lock.notify_all()
+        else:
+            self.returns.append(episode_return)
+
+    def _schedule(self) -> None:
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop = self._loop or asyncio.get_running_loop()
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if self.failure is not None:
+            return
+        try:
+            answered = [self._answer(self._next(exploit)) for exploit in (True, False) if self._may_answer(exploit)]
+        except Exception as error:  # the learner's thread raises it
+            with self._lock:
+                self.failure = error
+                self._lock.notify_all()
+            return
+        if any(answered) and self._asked:
+            self._schedule()
+
+    def _may_answer(self, exploit: bool) -> bool:
+        return exploit or not self._is_held
+
+    def _next(self, exploit: bool) -> list[Question]:
+        """The first questions, at most one of each session."""
+        chosen: dict[int, Question] = {}
+        left: collections.deque[Question] = collections.deque()
+        for question in self._asked:
+            fits = question.exploit == exploit and question.session not in chosen and len(chosen) < MOST_TOGETHER
+            if fits:
+                chosen[question.session] = question
+            else:
+                left.append(question)
+        self._asked = left
+        return list(chosen.values())
+
+    def _answer(self, questions: list[Question]) -> bool:
+        """Whether there was anything to answer."""
+        if not questions:
+            return False
+        actions, steps = self._answering.ask(questions)
+        if self._segments is not None and steps is not None and not questions[0].exploit:
+            self._record(questions, steps)
+        sent = actions.tolist() if isinstance(actions, np.ndarray) and actions.ndim < 3 else None
+        for i, question in enumerate(questions):
+            if question.session in self._leaving:
+                if not any(other.session == question.session for other in self._asked):
+                    self._gone(question.session)
+            elif question.answer is not None:
+                self.num_answers += 1
+                question.answer(action_as_sent(jax.tree.map(lambda x, i=i: x[i], actions)) if sent is None else sent[i])
+        return True
+
+    def _record(self, questions: list[Question], steps: list[np.ndarray]) -> None:
+        segments = self._segments
+        assert segments is not None, "steps are recorded where somebody learns from them"
+        with self._lock:
+            for i, question in enumerate(questions):
+                if not question.starts:
+                    segments.add(question.session, Place(steps, i), question.terminated or question.truncated)
+            most = segments.num_rows * max(1, segments.max_lag or 1)
+            if segments.num_full >= most and segments.is_ready:
+                self._is_held = True
+            self._lock.notify_all()
+
+    def note_new_policy(self) -> None:
+        """Answers are by another policy from now on, if there was a batch since it was last said. By the learner."""
+        if self._segments is not None and self._has_learned:
+            with self._lock:
+                self._segments.new_policy()
+                self._has_learned = False
+        self._release()
+
+    def _release(self) -> None:
+        """Answer who was held back."""
+        self._is_held = False
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._schedule)
+
+    def wait_for_batch(self, should_stop: Callable[[], bool]) -> tuple[list[np.ndarray], np.ndarray, float] | None:
+        """What ``Segments.take`` gives, as soon as there is a batch; ``None`` if it is to stop. Called by the learner.
+
+        Raises:
+            RuntimeError: answering failed.
+        """
+        segments = self._segments
+        assert segments is not None, "batches are waited for where somebody learns from them"
+        if not self._wait(lambda: segments.is_ready, should_stop):
+            return None
+        with self._lock:
+            batch = segments.take()
+            self._has_learned = True
+        if segments.max_lag != 0:  # else whoever asks waits for the policy that is learned from this batch
+            self._release()
+        return batch
+
+    def wait_for_episodes(self, count: int, seconds: float, should_stop: Callable[[], bool]) -> list[tuple[float, int]]:
+        """Return and length of so many greedy episodes, fewer if time is over. Called by the learner."""
+        end = time.monotonic() + seconds
+        self._wait(lambda: len(self.greedy_returns) >= count, lambda: should_stop() or time.monotonic() > end)
+        with self._lock:
+            episodes, self.greedy_returns = self.greedy_returns[-count:], []
+        return episodes
+
+    def _wait(self, is_there: Callable[[], bool], should_stop: Callable[[], bool]) -> bool:
+        while True:
+            with self._lock:
+                if self.failure is not None:
+                    raise RuntimeError(f"questions could not be answered: {self.failure}") from self.failure
+                if is_there():
+                    return True
+                self._lock.wait(SECONDS_BETWEEN_LOOKS)
+            if should_stop():
+                return False
+
+    def numbers(self) -> dict[str, float]:
+        """What is going on, by name: for those who watch the server."""
+        return {
+            "clients": self.num_clients,
+            "clients_exploiting": self.num_greedy,
+            "questions_waiting": self.num_waiting,
+            "answers_total": self.num_answers,
+            "rows_waiting": self._segments.num_full if self._segments else 0,
+            "rows_dropped_total": self._segments.dropped if self._segments else 0,
+            "policy_version": self._segments.version if self._segments else 0,
+            "mean_return": self.mean_return,
+        }
+
+    @property
+    def mean_return(self) -> float:
+        """Of the last episodes of sessions that learn; NaN before there is one."""
+        returns = list(self.returns)
+        return sum(returns) / len(returns) if returns else math.nan

@@ -1,0 +1,211 @@
+"""Training by simulators that come over the network: they are asked and answered while the learner learns."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.actors.host_loop import stacked_rows
+from evorl.envs.remote import RemoteSimulators
+from evorl.ops.trees import Packed
+from evorl.serving.answering import Answering
+from evorl.serving.client_metrics import ClientMetrics
+from evorl.serving.event_thread import EventThread
+from evorl.serving.segments import Segments
+from evorl.serving.serve_settings import ServeSettings
+from evorl.serving.switchboard import Switchboard
+from evorl.types import ByValue, PyTreeDict, State
+
+SECONDS_BETWEEN_WARNINGS = 60.0
+
+
+class TrainingServer(ByValue):
+    """What collects for a workflow in place of its own environments; the workflow's ``actors``.
+
+    Args:
+        workflow: that is to be trained, with ``env=remote``.
+        settings: where simulators come to, and what they may.
+        should_stop: asked while nobody sends anything.
+
+    Attributes:
+        settings: of the server.
+        should_stop: may be set later.
+        switchboard: who answers.
+
+    Raises:
+        ValueError: a workflow that cannot learn from rows of several simulators; in words.
+    """
+
+    def __init__(
+        self,
+        workflow: Any,
+        settings: ServeSettings,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.settings, self.should_stop = settings, should_stop
+        self._metrics: ClientMetrics | None = None
+        self.check(workflow)
+        simulators = workflow.env.simulators.usual
+        self._answering = Answering(workflow, settings.max_clients, records=True)
+        self._segments = Segments(
+            workflow.rollout_length,
+            workflow.env.num_envs,
+            _max_lag(workflow, settings),
+            joins_only_at_starts=getattr(workflow.agent, "is_recurrent", False),
+        )
+        self.switchboard = Switchboard(
+            self._answering,
+            self._segments,
+            simulators.obs_space,
+            simulators.action_space,
+            settings.max_clients,
+            settings.token,
+        )
+        self._thread: EventThread | None = None
+        self._counted = (time.perf_counter(), 0)
+        self._warned = -math.inf
+        self._dropped = 0
+
+    def keep(self, metrics: ClientMetrics) -> None:
+        """Keep there what clients measure from now on; closed with the server."""
+        self._metrics = metrics
+        self.switchboard.store_metric = metrics.store
+
+    def check(self, workflow: Any) -> None:
+        """Raises ``ValueError`` where a workflow cannot learn from simulators that come and go, in words."""
+        name = type(workflow).__name__
+        simulators = getattr(workflow.env, "simulators", None)
+        if simulators is None or not isinstance(simulators.usual, RemoteSimulators):
+            raise ValueError("a server trains by simulators that come to it: choose env=remote.")
+        if not workflow.collects_as_its_family:
+            raise ValueError(
+                f"{name} does not learn from rollouts, which is what simulators elsewhere give: take an agent such as "
+                "ppo, a2c, impala, dqn or sac."
+            )
+        if workflow.execution.num_seeds is not None:
+            raise ValueError("simulators elsewhere play for one seed: leave num_seeds out.")
+        if not workflow.learns_from_single_steps:
+            raise ValueError(
+                f"{name} learns from several steps in a row, which rows of simulators that come and go are not: leave "
+                "out what needs them (n_step, replay.hindsight, replay.overwrite=random, normalize_rewards)."
+            )
+
+    def iterate(
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """``(metrics [N, ...], state)`` after so many iterations, fewer if it is to stop; ``None`` without any."""
+        rows: list[PyTreeDict] = []
+        steps = int(state.iterations) * workflow.timesteps_per_iteration
+        for _ in range(num_iterations):
+            acting, state = _begin(workflow, state)
+            self._publish(acting, message)
+            batch = self.switchboard.wait_for_batch(self.should_stop)
+            if batch is None:
+                break
+            arrays, cuts, lag = batch
+            metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
+            rows.append(metrics | self._told(lag, message))
+            if self._metrics is not None:
+                self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
+        return stacked_rows(rows) if rows else None, state
+
+    def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
+        """Means over episodes of clients that exploit; NaN where none has ended one in time."""
+        acting, _ = _peek(workflow, state)
+        self._publish(acting, message)
+        self.switchboard.greedy_returns.clear()
+        episodes = []
+        if self.switchboard.num_greedy:
+            episodes = self.switchboard.wait_for_episodes(
+                workflow.eval_episodes, self.settings.eval_seconds, self.should_stop
+            )
+        returns, lengths = np.array(episodes or [(math.nan, math.nan)], np.float64).T
+        return PyTreeDict(
+            episode_return=returns.mean(),
+            episode_return_std=returns.std(),
+            episode_return_min=returns.min(),
+            episode_return_max=returns.max(),
+            episode_return_median=np.median(returns),
+            episode_length=lengths.mean(),
+        )
+
+    def _publish(self, acting: Any, message: Callable[[str], None]) -> None:
+        self._answering.publish(acting)
+        self.switchboard.note_new_policy()
+        if self._thread is None:
+            self._answering.compile_all()
+            self._thread = EventThread(self.settings, self.switchboard)
+            message(f"Simulators are waited for at {', '.join(self._thread.addresses)}.")
+
+    def _packed(self, arrays: list[np.ndarray]) -> Packed:
+        leaves, treedef = jax.tree.flatten(self._answering.step_template)
+        assert len(leaves) == len(arrays), "steps have the arrays of their packed form"
+        return jax.tree.unflatten(treedef, arrays)
+
+    def _told(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
+        """What the server is doing, as metrics."""
+        (before, answered), now = self._counted, time.perf_counter()
+        self._counted = (now, self.switchboard.num_answers)
+        dropped = self._segments.dropped - self._dropped
+        if dropped and now - self._warned > SECONDS_BETWEEN_WARNINGS:
+            message(
+                f"{dropped} rows of steps were left out, as the policy that acted in them was too old. With more "
+                "simulators than num_envs, raise num_envs or serve.max_policy_lag."
+            )
+            self._warned = now
+        self._dropped = self._segments.dropped
+        numbers = {
+            "policy_lag": lag,
+            "clients": self.switchboard.num_clients,
+            "answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
+            "questions_waiting": self.switchboard.num_waiting,
+            "rows_waiting": self._segments.num_full,
+            "rows_dropped": dropped,
+        }
+        return PyTreeDict({name: np.float32(value) for name, value in numbers.items()})
+
+    def close(self) -> None:
+        """End all connections."""
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+        if self._metrics is not None:
+            self._metrics.close()
+
+
+def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
+    if settings.max_policy_lag is not None:
+        return settings.max_policy_lag
+    return None if workflow.corrects_lag else 1
+
+
+@functools.partial(jax.jit, donate_argnames="state")
+def _begin(workflow: Any, state: State) -> tuple[Any, State]:
+    acting, state = workflow.acting(state)
+    # The learner's next update donates what the server goes on acting by: it gets copies.
+    return jax.tree.map(jnp.copy, acting), state
+
+
+@jax.jit
+def _peek(workflow: Any, state: State) -> tuple[Any, State]:
+    acting, state = workflow.acting(state)
+    return jax.tree.map(jnp.copy, acting), state
+
+
+@functools.partial(jax.jit, donate_argnames="state")
+def _learn(workflow: Any, state: State, packed: Packed, cuts: jax.Array) -> tuple[PyTreeDict, State]:
+    trajectory = packed.unpack()
+    env_extras = trajectory.extras.env_extras
+    if "truncation" in env_extras:
+        env_extras = env_extras | {"truncation": env_extras.truncation | cuts}
+    trajectory = trajectory.replace(
+        dones=trajectory.dones | cuts, extras=trajectory.extras | {"env_extras": env_extras}
+    )
+    return workflow.learn_once(state, workflow.collected(trajectory))

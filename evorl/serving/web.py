@@ -1,0 +1,291 @@
+"""The same conversations over WebSocket, and what a watcher of a server asks for: /healthz, /readyz and /metrics.
+
+aiohttp carries all of it: WebSocket, pages and posts in one library, a fifth cheaper for each message than others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from evorl.config.names import missing_in_words
+from evorl.serving.connections import Watched, tls_context
+from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import ProtocolError
+from evorl.serving.robots import talk_to_robot
+from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine
+from evorl.serving.session import Refused, Session, SessionError
+from evorl.serving.switchboard import Switchboard
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+UNKNOWN_BYTES = 2**16  # of a message, on a connection that has shown no token when it began
+MOST_AGENTS = 64  # that one connection speaks for
+MOST_UNREAD = 4096  # messages that a client may leave unread
+
+
+class WebServer:
+    """Listens for WebSocket clients, and answers questions on the server itself.
+
+    Args:
+        settings: where, and what is allowed.
+        switchboard: who answers.
+        metadata: of a finished policy; with it robots' clients are answered at ``/``.
+
+    Attributes:
+        address: where it listens, once it has started.
+
+    Raises:
+        ImportError: aiohttp is not installed; with the line that does it.
+    """
+
+    def __init__(
+        self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        with missing_in_words("clients over WebSocket", "aiohttp", "evorl[serve]"):
+            from aiohttp import web
+        self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
+        self.address: tuple[str, int] = ("", 0)
+        self._connections: set[Any] = set()
+        self._app = web.Application(middlewares=[self._only_by_its_name], client_max_size=UNKNOWN_BYTES)
+        self._app.router.add_get("/ws", self._talk)
+        if metadata is not None:
+            self._app.router.add_get("/", self._serve_robot)
+        for path, answer in {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}.items():
+            self._app.router.add_get(path, answer)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Begin to listen. Raises ``OSError`` where the address is taken, or is none of this machine."""
+        from aiohttp import web
+
+        assert self.settings.web is not None, "a web server has an address"
+        host, port = host_and_port(self.settings.web, "serve.web")
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls_context(self.settings))
+        try:
+            await site.start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        self.address = self._runner.addresses[0][:2]
+
+    async def stop(self) -> None:
+        """Listen no more, and end all connections."""
+        for socket in list(self._connections):
+            await socket.close(code=1001, message=b"the server ends")
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _is_trusted(self, request: web.Request) -> bool:
+        token = self.settings.token
+        if token is None:
+            return True
+        given = request.headers.get("Authorization", "").rpartition(" ")[2] or request.query.get("token", "")
+        return hmac.compare_digest(given.encode(), token.encode())
+
+    @property
+    def _only_by_its_name(self) -> Any:
+        from aiohttp import web
+
+        @web.middleware
+        async def check(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+            # A page of another site can reach this machine under a name of its own (DNS rebinding), or by a script.
+            host = _host_of(f"//{request.host}")
+            origin = request.headers.get("Origin")
+            if self.settings.token is None:
+                if not is_this_machine(host):
+                    raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
+                if origin not in (None, "null") and not is_this_machine(_host_of(origin)):
+                    raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
+            return await handler(request)
+
+        return check
+
+    async def _health(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        return web.Response(text="ok\n")
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        failure = self.switchboard.failure
+        return web.Response(text="ready\n" if failure is None else f"{failure}\n", status=503 if failure else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        if not self._is_trusted(request):
+            raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Bearer <token>.\n")
+        numbers = self.switchboard.numbers()
+        lines = [f"# TYPE evorl_{name} gauge\nevorl_{name} {value:.17g}\n" for name, value in numbers.items()]
+        return web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
+
+    async def _serve_robot(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        if not self._is_trusted(request):
+            raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
+        assert self._metadata is not None, "robots' clients are told what is served"
+        socket = web.WebSocketResponse(max_msg_size=self.settings.max_frame, heartbeat=30.0, compress=False)
+        await socket.prepare(request)
+        self._connections.add(socket)
+        try:
+            await talk_to_robot(socket, self.switchboard, self._metadata)
+        finally:
+            self._connections.discard(socket)
+            await socket.close()
+        return socket
+
+    async def _talk(self, request: web.Request) -> web.WebSocketResponse:
+        from aiohttp import web
+
+        trusted = self._is_trusted(request)
+        most = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
+        socket = web.WebSocketResponse(max_msg_size=most, heartbeat=30.0, compress=False)
+        await socket.prepare(request)
+        if len(self._connections) >= 2 * self.settings.max_clients + 16:
+            await socket.close(code=1013, message=b"this server has too many connections: try again later")
+            return socket
+        self._connections.add(socket)
+        conversation = Conversation(self, socket, trusted)
+        writing = asyncio.create_task(conversation.write())
+        watching = asyncio.create_task(conversation.watch())
+        try:
+            await conversation.read()
+        finally:
+            conversation.close()
+            for task in (writing, watching):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            self._connections.discard(socket)
+            await socket.close()
+        return socket
+
+
+class Conversation:
+    """One WebSocket: messages of any number of agents, told apart by their ``sid``.
+
+    Text frames are JSON, binary ones MessagePack. A frame may be a list of messages; answers that are known at the same
+    time then come as a list, too.
+    """
+
+    def __init__(self, server: WebServer, socket: web.WebSocketResponse, trusted: bool) -> None:
+        self._server, self._socket, self._trusted = server, socket, trusted
+        self._sessions: dict[Any, Session] = {}
+        self._out: list[dict[str, Any]] = []
+        self._has_some = asyncio.Event()
+        self._is_binary = self._in_lists = False
+        self._watched = Watched(server.settings, asyncio.get_running_loop().time())
+
+    async def read(self) -> None:
+        """Take in messages until the client goes, or breaks the rules."""
+        from aiohttp import WSMsgType
+
+        async for frame in self._socket:
+            if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            try:
+                self._take(frame.data, frame.type == WSMsgType.BINARY)
+            except (ProtocolError, Refused) as error:
+                if isinstance(error, ProtocolError):
+                    self._say(None, {"response": "error", "message": str(error)})
+                await self._send()
+                break
+            if len(self._out) > MOST_UNREAD:
+                break
+
+    def _take(self, data: Any, is_binary: bool) -> None:
+        self._is_binary = is_binary
+        messages = unpack_message(data) if is_binary else _json(data)
+        self._in_lists = isinstance(messages, list)
+        messages = messages if self._in_lists else [messages]
+        if self._watched.note(asyncio.get_running_loop().time(), len(messages)):
+            most = self._server.settings.max_messages_per_second
+            raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
+        for message in messages:
+            if not isinstance(message, Mapping):
+                raise ProtocolError(f"a message is a mapping, got {type(message).__name__}.")
+            self._hear(message)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        sid = message.get("sid")
+        if sid is not None and not isinstance(sid, str | int):
+            raise ProtocolError("sid is text or a whole number.")
+        if message.get("command") == "disconnect":
+            if sid in self._sessions:
+                self._sessions.pop(sid).close()
+            self._say(sid, {"response": "done"})
+            return
+        session = self._sessions.get(sid)
+        if session is None:
+            if len(self._sessions) >= MOST_AGENTS:
+                raise ProtocolError(f"one connection speaks for {MOST_AGENTS} agents at most.")
+            session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
+            self._sessions[sid] = session
+        session.receive(message)
+        self._watched.has_begun |= session.has_begun
+
+    def _say(self, sid: Any, answer: dict[str, Any]) -> None:
+        self._out.append(answer if sid is None else {"sid": sid, **answer})
+        self._has_some.set()
+
+    async def write(self) -> None:
+        """Send answers as they come."""
+        while True:
+            await self._has_some.wait()
+            await self._send()
+
+    async def _send(self) -> None:
+        answers, self._out = self._out, []
+        self._has_some.clear()
+        for content in [answers] if self._in_lists and answers else answers:
+            with contextlib.suppress(ConnectionError):
+                if self._is_binary:
+                    await self._socket.send_bytes(pack_message(content))
+                else:
+                    await self._socket.send_str(json.dumps(content, default=_as_lists))
+
+    async def watch(self) -> None:
+        """End it when the client is silent for too long."""
+        while True:
+            await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
+            if self._watched.is_too_silent(asyncio.get_running_loop().time()):
+                await self._socket.close(code=1008, message=b"silent for too long")
+                return
+
+    def close(self) -> None:
+        """The client is gone."""
+        for session in self._sessions.values():
+            session.close()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a text frame is no JSON: {error}.") from error
+
+
+def _no_number(name: str) -> Any:
+    raise SessionError(f"{name} is no number of JSON")
+
+
+def _as_lists(value: Any) -> Any:
+    return value.tolist()
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""

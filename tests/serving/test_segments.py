@@ -1,0 +1,155 @@
+"""Rows of steps: nobody waits for the slow, no step follows another simulator's, and old rows are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evorl.serving.segments import Place, Segments
+
+
+def place(*values: float) -> Place:
+    """A step whose numbers are ``values``, in the second of three rows of a call."""
+    floats = np.full((3, len(values)), -1.0, np.float32)
+    floats[1] = values
+    return Place([floats, np.array([[0], [int(values[0])], [0]], np.int32)], 1)
+
+
+def add(segments: Segments, session: int, *numbers: float, ends: bool = False) -> None:
+    for number in numbers:
+        segments.add(session, place(session, number), ends and number == numbers[-1])
+
+
+def test_rows_are_streams_in_the_order_in_which_they_were_filled() -> None:
+    segments = Segments(length=3, num_rows=2, max_lag=None)
+    add(segments, 1, 10, 11)
+    add(segments, 2, 20, 21, 22)
+    assert not segments.is_ready
+    assert segments.num_full == 1
+    add(segments, 1, 12, 13)
+    assert segments.is_ready
+    (floats, integers), cuts, lag = segments.take()
+    assert floats.shape == (3, 2, 2)
+    assert integers.dtype == np.int32
+    np.testing.assert_array_equal(floats[..., 0], [[2, 1]] * 3)
+    np.testing.assert_array_equal(floats[..., 1], [[20, 10], [21, 11], [22, 12]])
+    np.testing.assert_array_equal(integers[..., 0], [[2, 1]] * 3)
+    assert not cuts.any()
+    assert lag == 0.0
+    assert segments.num_full == 0
+
+
+def test_there_is_no_batch_of_too_few_rows() -> None:
+    segments = Segments(length=1, num_rows=2, max_lag=None)
+    add(segments, 1, 10)
+    with pytest.raises(ValueError, match="a batch has 2 rows, and there are 1"):
+        segments.take()
+
+
+def test_who_comes_goes_on_in_the_row_of_who_left_behind_a_cut() -> None:
+    segments = Segments(length=4, num_rows=1, max_lag=None)
+    add(segments, 1, 10, 11)
+    segments.cut(1)
+    add(segments, 2, 20)
+    segments.cut(2)
+    add(segments, 3, 30, 31)
+    (floats, _), cuts, _ = segments.take()
+    np.testing.assert_array_equal(floats[:, 0, 1], [10, 11, 20, 30])
+    np.testing.assert_array_equal(cuts[:, 0], [False, True, True, False])
+
+
+def test_an_episode_that_has_ended_needs_no_cut() -> None:
+    segments = Segments(length=3, num_rows=1, max_lag=None)
+    add(segments, 1, 10, 11, ends=True)
+    segments.cut(1)
+    add(segments, 2, 20)
+    _, cuts, _ = segments.take()
+    assert not cuts.any()
+
+
+def test_a_cut_of_nothing_is_none() -> None:
+    segments = Segments(length=2, num_rows=1, max_lag=None)
+    segments.cut(5)
+    add(segments, 1, 10, 11)
+    segments.cut(1)  # its row is full, and what follows is not learned from anyway
+    _, cuts, _ = segments.take()
+    assert not cuts.any()
+
+
+def test_a_broken_episode_goes_on_in_a_new_row_of_its_own() -> None:
+    """A reset in mid-episode: the same session's next steps follow behind the cut."""
+    segments = Segments(length=3, num_rows=1, max_lag=None)
+    add(segments, 1, 10)
+    segments.cut(1)
+    add(segments, 1, 11, 12)
+    (floats, _), cuts, _ = segments.take()
+    np.testing.assert_array_equal(floats[:, 0, 1], [10, 11, 12])
+    np.testing.assert_array_equal(cuts[:, 0], [True, False, False])
+
+
+@pytest.mark.parametrize("only_at_starts", [False, True])
+def test_memory_is_known_where_rows_and_episodes_start(only_at_starts: bool) -> None:
+    """An agent with memory takes it from the start of a row, and none behind a cut: nobody may join in mid-episode."""
+    segments = Segments(length=2, num_rows=1, max_lag=None, joins_only_at_starts=only_at_starts)
+    add(segments, 2, 20, 21)  # a full row; the episode goes on
+    segments.take()
+    add(segments, 1, 10)
+    segments.cut(1)
+    add(segments, 2, 22)
+    assert segments.num_full == (0 if only_at_starts else 1)
+    add(segments, 2, 23, ends=True)
+    if only_at_starts:
+        np.testing.assert_array_equal(segments.take()[0][0][:, 0, 1], [22, 23])
+        add(segments, 2, 24)  # of another episode
+        np.testing.assert_array_equal(segments.take()[0][0][:, 0, 1], [10, 24])
+
+
+def test_rows_that_are_too_old_are_left_out_and_counted() -> None:
+    segments = Segments(length=2, num_rows=1, max_lag=1)
+    segments.new_policy()
+    add(segments, 1, 10)
+    segments.new_policy()
+    add(segments, 1, 11)  # full, and begun one policy ago
+    add(segments, 2, 20)
+    segments.new_policy()  # now two
+    assert not segments.is_ready
+    assert segments.dropped == 1
+    add(segments, 2, 21)
+    (floats, _), _, lag = segments.take()
+    np.testing.assert_array_equal(floats[:, 0, 1], [20, 21])
+    assert lag == 1.0
+    assert segments.version == 3
+
+
+def test_rows_that_are_not_full_grow_old_too() -> None:
+    segments = Segments(length=3, num_rows=1, max_lag=0)
+    add(segments, 1, 10)
+    add(segments, 2, 20)
+    segments.cut(2)
+    segments.new_policy()
+    assert segments.dropped == 2
+    add(segments, 1, 11, 12, 13)
+    (floats, _), cuts, lag = segments.take()
+    np.testing.assert_array_equal(floats[:, 0, 1], [11, 12, 13])
+    assert not cuts.any()
+    assert lag == 0.0
+
+
+def test_without_a_bound_nothing_is_too_old() -> None:
+    segments = Segments(length=2, num_rows=1, max_lag=None)
+    add(segments, 1, 10)
+    for _ in range(9):
+        segments.new_policy()
+    add(segments, 1, 11)
+    assert segments.take()[2] == 9.0
+    assert segments.dropped == 0
+
+
+def test_batches_are_numbers_of_their_own() -> None:
+    """What a call gave may be given back: a batch does not look into it."""
+    segments = Segments(length=1, num_rows=1, max_lag=None)
+    step = place(1, 10)
+    segments.add(1, step, False)
+    (floats, _), _, _ = segments.take()
+    step.arrays[0][:] = 0.0
+    assert floats[0, 0, 1] == 10.0

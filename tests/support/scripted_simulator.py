@@ -1,0 +1,149 @@
+"""A simulator whose every answer is known beforehand, in the forms in which servers and bridges meet simulators."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.space import Space
+from evorl.rollout import Acting
+from evorl.sample_batch import SampleBatch
+from evorl.serving.answering import Answering, Question
+from evorl.workflows.workflow import Workflow
+from tests.support.small_workflows import small
+
+CONTINUOUS = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.0, "high": 1.0}}
+DISCRETE = {"obs_space": {"shape": [3]}, "action_space": {"n": 4}}
+
+
+def remote(algorithm: str, spaces: dict[str, Any], changes: dict[str, Any] | None = None, **options: Any) -> Workflow:
+    """A small workflow for simulators that come over the network; ``options`` are those of its environment."""
+    return small(algorithm, {"library": "remote", "name": "simulator", **spaces, **options}, **(changes or {}))
+
+
+class Outcome(NamedTuple):
+    """What a step led to."""
+
+    obs: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class Script:
+    """What it shows depends on its seed, the episode, the step and the action before; so does the reward.
+
+    Args:
+        seed: of all that it shows.
+        lengths: steps of its episodes, in turn. Every other episode is cut, by time; the first ends by itself.
+    """
+
+    def __init__(self, seed: int, lengths: Sequence[int] = (4, 3, 6)) -> None:
+        self.seed, self.lengths = seed, lengths
+        self.episode, self.step_number = -1, 0
+        self.actions: list[np.ndarray] = []
+
+    def start(self) -> np.ndarray:
+        """The first observation of the next episode."""
+        self.episode, self.step_number = self.episode + 1, 0
+        return self._obs(0.0)
+
+    def step(self, action: Any) -> Outcome:
+        """What an action leads to."""
+        self.actions.append(np.asarray(action))
+        self.step_number += 1
+        total = float(np.asarray(action, np.float64).sum())
+        over = self.step_number == self.lengths[self.episode % len(self.lengths)]
+        cut = self.episode % 2 == 1
+        return Outcome(self._obs(total), self.step_number + 0.5 * total, over and not cut, over and cut)
+
+    def _obs(self, total: float) -> np.ndarray:
+        place = 1.7 * self.seed + 0.9 * self.episode + 0.3 * self.step_number
+        return np.sin(place + np.arange(3) + 0.1 * total).astype(np.float32)
+
+
+class ScriptedRow(HostVectorEnv):
+    """One ``Script`` as a bridge steps it."""
+
+    num_envs = 1
+
+    def __init__(self, script: Script, obs_space: Space, action_space: Space) -> None:
+        self.script, self.obs_space, self.action_space = script, obs_space, action_space
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        return self.script.start()[None]
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        obs, reward, terminated, truncated = self.script.step(actions[0])
+        return obs[None], np.array([reward]), np.array([terminated]), np.array([truncated]), {}
+
+    def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
+        return self.script.start()[None]
+
+
+class Player:
+    """A ``Script`` that asks for actions, as a session of a server does.
+
+    Attributes:
+        sent: the actions that it was sent.
+        steps: what was recorded of it, a ``SampleBatch`` without leading axes for each step.
+    """
+
+    def __init__(self, script: Script, session: int, slot: int, exploit: bool = False) -> None:
+        self.script, self.session, self.slot, self.exploit = script, session, slot, exploit
+        self.sent: list[Any] = []
+        self.steps: list[SampleBatch] = []
+        self.num_asked = 0
+        self._outcome: Outcome | None = None  # of its last action; where it has none, an episode is to start
+
+    def question(self) -> Question:
+        """What it says now."""
+        starts = self._outcome is None
+        now = self._outcome or Outcome(self.script.start(), 0.0, False, False)
+        obs, reward, *ends = now
+        return Question(self.session, self.slot, self.num_asked, obs, reward, starts, *ends, self.exploit, None)
+
+    def hear(self, question: Question, action: Any, step: SampleBatch) -> None:
+        """Do what the answer to a question says."""
+        self.num_asked += 1
+        if not question.starts:
+            self.steps.append(step)
+        if question.terminated or question.truncated:
+            self._outcome = None
+        else:
+            self.sent.append(action)
+            self._outcome = self.script.step(action)
+
+
+def play(answering: Answering, rounds: Sequence[Sequence[Player]]) -> None:
+    """Let players ask: in each round those named, all in one call."""
+    for together in rounds:
+        questions = [player.question() for player in together]
+        answered = answering.ask(questions)
+        steps = unpacked(answering, answered.steps)
+        for i, (player, question) in enumerate(zip(together, questions, strict=True)):
+            player.hear(question, *jax.tree.map(lambda x, i=i: x[i], (answered.actions, steps)))
+
+
+def unpacked(answering: Answering, arrays: Any) -> SampleBatch:
+    """Steps as they were before they were packed, numpy."""
+    treedef = jax.tree.structure(answering.step_template)
+    return jax.tree.map(np.asarray, jax.tree.unflatten(treedef, arrays).unpack())
+
+
+def answering_for(workflow: Workflow, num_slots: int = 4, seed: int = 0) -> Answering:
+    """Answers by the workflow's first policy."""
+    answering = Answering(workflow, num_slots, records=True)
+    answering.publish(first_policy(workflow, seed))
+    return answering
+
+
+@functools.lru_cache(maxsize=16)
+def first_policy(workflow: Workflow, seed: int = 0) -> Acting:
+    """How an untrained agent acts."""
+    return jax.jit(workflow.acting)(workflow.init(seed))[0]
