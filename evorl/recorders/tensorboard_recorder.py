@@ -62,10 +62,7 @@ class TensorBoardRecorder(Recorder):
             counts: of the values in each, ``[K]``.
         """
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboardX.proto.summary_pb2 import (  # pyright: ignore[reportAttributeAccessIssue]
-            HistogramProto,
-            Summary,
-        )
+        from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         self.flush()
         told = HistogramProto(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 from evorl.serving.rlx import FrameReader, Limits, ProtocolError, decode, encode, frame
@@ -53,7 +54,7 @@ class RlxConnection(asyncio.Protocol):
 
     def __init__(self, server: RlxServer) -> None:
         self._server = server
-        self._reader = FrameReader(max_frame=min(HELLO_BYTES, server.settings.max_frame))
+        self._reader = FrameReader(min(HELLO_BYTES, server.settings.max_frame))
         self._limits = Limits(max_frame=server.settings.max_frame)
         self._session = Session(server.host, self._send)
         self.watched: Watched | None = None
@@ -74,20 +75,28 @@ class RlxConnection(asyncio.Protocol):
         if watched is None or self._transport.is_closing():
             return
         try:
-            payloads = self._reader.feed(data)
-            if watched.note(asyncio.get_running_loop().time(), len(payloads)):
-                most = self._server.settings.max_messages_per_second
-                raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
-            for payload in payloads:
+            for payload in self._payloads(data, watched):
+                if watched.note(asyncio.get_running_loop().time(), 1):
+                    most = self._server.settings.max_messages_per_second
+                    raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
                 session.receive(decode(payload, self._limits))
                 if session.has_begun and not watched.has_begun:
                     watched.has_begun = True
-                    self._reader.max_frame = self._server.settings.max_frame
+                    self._reader = FrameReader(self._server.settings.max_frame)
         except ProtocolError as error:
             self._send({"response": "error", "message": str(error)})
             self.close()
         except Refused:
             self.close()
+
+    def _payloads(self, data: bytes, watched: Watched) -> Iterator[bytes]:
+        """Of the frames in ``data``. Until init was understood one at a time: those after it may be larger."""
+        start = 0
+        while start < len(data) and not watched.has_begun:
+            end = data.find(b",", start) + 1 or len(data)  # every frame ends so
+            yield from self._reader.feed(data[start:end])
+            start = end
+        yield from self._reader.feed(data[start:])
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is dropped."""

@@ -79,6 +79,7 @@ class Switchboard:
         self._asked: collections.deque[Question] = collections.deque()
         self._leaving: dict[int, int] = {}  # slots of sessions that are gone, but for their last questions
         self._turn_is_due = False
+        self._has_learned = True  # since a policy was published: the next one is another
         self._is_held = False  # whether those who learn wait for the learner
         self._lock = threading.Condition()  # of segments, which the learner reads
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -209,10 +210,11 @@ class Switchboard:
             self._lock.notify_all()
 
     def note_new_policy(self) -> None:
-        """Whoever answers does so by another policy from now on. Called by the learner."""
-        if self._segments is not None:
+        """Answers are by another policy from now on, if there was a batch since it was last said. By the learner."""
+        if self._segments is not None and self._has_learned:
             with self._lock:
                 self._segments.new_policy()
+                self._has_learned = False
         self._release()
 
     def _release(self) -> None:
@@ -233,6 +235,7 @@ class Switchboard:
             return None
         with self._lock:
             batch = segments.take()
+            self._has_learned = True
         if segments.max_lag != 0:  # else whoever asks waits for the policy that is learned from this batch
             self._release()
         return batch

@@ -7,6 +7,7 @@ half written is no row yet.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -222,7 +223,7 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)
     kept = {0, len(values) - 1}
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         if high > low:
             kept |= {low + int(values[low:high].argmin()), low + int(values[low:high].argmax())}
     return np.array(sorted(kept))

@@ -170,10 +170,11 @@ class OffPolicyWorkflow(Workflow):
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizers, environments and an empty buffer."""
         agent_key, env_key, state = split_setup_keys(key)
+        if self.intrinsic is not None:
+            agent_key, own_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, own_key)
         state |= self.init_learning(agent_key)
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
-        if self.intrinsic is not None:
-            state |= self.intrinsic.init(self.env.obs_space, jax.random.fold_in(agent_key, 1))
         return state
 
     def init_learning(self, key: Key) -> State:

@@ -85,14 +85,15 @@ class OnPolicyWorkflow(Workflow):
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key)
+        if self.intrinsic is not None:
+            agent_key, own_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, own_key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
         state.env_state = with_recurrent_state(self.env.reset(env_key), agent_state)
         if self.normalize_rewards:
             state.reward_scale = RewardScale.of_none(len(state.env_state.reward))
-        if self.intrinsic is not None:
-            state |= self.intrinsic.init(self.env.obs_space, jax.random.fold_in(agent_key, 1))
         return state
 
     def acting(self, state: State) -> tuple[Acting, State]:

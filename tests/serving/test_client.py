@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 
 from evorl.serving.client import AgentProxy, AgentProxyException, Limits, Options, TrainingBase, encode, frame
-from tests.support.rlx_server import RlxServer, agent_answers
-
-
-def closed_port() -> int:
-    """A port that nobody listens at: it was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+from tests.support.rlx_server import RlxServer, agent_answers, closed_port
 
 
 def told(call: Callable[[], Any]) -> str:

@@ -78,10 +78,11 @@ def test_arrays_as_lists(name: str, shape: tuple[int, ...], expected: object, mo
 
 
 def test_arrays_as_lists_have_no_more_values_than_a_list_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [rlx.encode({"a": np.zeros(shape)}) for shape in ((4,), (0, 4))]
     monkeypatch.setattr(rlx, "_numpy", lambda: None)
-    for shape in ((4,), (0, 4)):
+    for payload in payloads:
         with pytest.raises(rlx.ProtocolError, match="are too many"):
-            rlx.decode(rlx.encode({"a": np.zeros(shape)}), rlx.Limits(max_values=3))
+            rlx.decode(payload, rlx.Limits(max_values=3))
 
 
 def test_it_is_one_file_in_the_words_of_python_3_8() -> None:

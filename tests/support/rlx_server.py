@@ -87,3 +87,9 @@ def agent_answers(action: Callable[[Any], Any] = lambda state: 0) -> Callable[[d
         return {"response": "error", "message": "unknown command"}
 
     return answer
+
+
+def closed_port() -> int:
+    """A port that nobody listens at: it was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]

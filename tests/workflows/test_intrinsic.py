@@ -16,6 +16,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import State
 from evorl.workflows.intrinsic import ICM, KINDS, RND, IntrinsicReward, make_intrinsic
 from evorl.workflows.workflow import Workflow
+from tests.support.key_record import KeyRecord
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_close, assert_identical, small
 
 ENVS = {"CartPole-v1": jnp.int32(1), "Pendulum-v1": jnp.asarray([0.5])}
@@ -141,6 +142,14 @@ def test_a_training_is_resumed_with_its_model(tmp_path) -> None:
     state, progress = restore(workflow, RunCheckpointer(tmp_path), 1, "latest")
     resumed = workflow.learn(state, progress=progress)
     assert_identical(resumed.intrinsic, whole.intrinsic)
+
+
+def test_no_key_is_used_twice() -> None:
+    workflow, record = made("a2c"), KeyRecord()
+    state = record.run(workflow.setup, jax.random.key(0))
+    for _ in range(2):
+        _, state = record.run(workflow.pure_step, state)
+    assert record.misused(but_for=KeyRecord()) == []
 
 
 def test_two_devices_learn_as_one_does() -> None:
