@@ -25,7 +25,7 @@ class Program(NamedTuple):
 
     Attributes:
         name: in the log.
-        command: words; no shell sees them.
+        command: words; no shell sees them. Without any it is a server that somebody else starts: it is waited for.
         variables: of its environment, beside those of this process.
         listens: where it can be reached once it is there; ``None`` for what is no server.
         needed: whether environments wait for it, and cannot go on without it.
@@ -56,32 +56,27 @@ def supervise(
     Returns:
         The status of all: 0; 1 where a process failed; 128 and the number of the signal that ended it.
     """
-    children: list[Child] = []
+    serving: list[Child] = []
+    players: list[Child] = []
     with _signals() as received:
         try:
-            running = _start(servers, folder, settings, log, children, received)
-            players: list[Child] = []
+            running = _start(servers, folder, settings, log, serving, received)
             if running is not None and not received:
                 for program in environments:
-                    players.append(_child(program, folder, log, children))
+                    players.append(Child(program.name, program.command, folder, program.variables, log))
                 _wait(players, running, log, received)
             if players and not received and all(player.status is not None for player in players):
                 log.say(_OWN, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended")
         finally:
-            _end(children, settings.stop_seconds, log, received)
+            _end(players, settings.stop_seconds, log, received)  # servers save what they have when nobody plays
+            _end(serving, settings.stop_seconds, log, received)
     if received:
         return 128 + received[0]
     counted = {program.name for program in (*servers, *environments) if program.needed}
-    failed = [child for child in children if child.failed and child.name in counted]
+    failed = [child for child in (*serving, *players) if child.failed and child.name in counted]
     for child in failed:
         log.say(_OWN, f"{child.name} failed with status {child.status}")
     return 1 if failed or running is None else 0
-
-
-def _child(program: Program, folder: Path, log: PrefixedLog, children: list[Child]) -> Child:
-    child = Child(program.name, program.command, folder, program.variables, log)
-    children.append(child)
-    return child
 
 
 def _start(
@@ -89,35 +84,40 @@ def _start(
     folder: Path,
     settings: RunSettings,
     log: PrefixedLog,
-    children: list[Child],
+    serving: list[Child],
     received: list[int],
 ) -> list[Child] | None:
     """The needed servers, all of which can be reached; ``None`` where one of them cannot be."""
     needed: list[Child] = []
     for program in servers:
-        if program.listens is not None and _listens(program.listens):
-            log.say(_OWN, f"{program.name} cannot be at {program.listens}: something listens there already")
-            return None
-        child = _child(program, folder, log, children)
+        child = None
+        if program.command:
+            if program.listens is not None and _listens(program.listens):
+                log.say(_OWN, f"{program.name} cannot be at {program.listens}: something listens there already")
+                if program.needed:
+                    return None
+                continue
+            child = Child(program.name, program.command, folder, program.variables, log)
+            serving.append(child)
         if program.needed:
-            needed.append(child)
-            if not _is_there(child, program.listens, settings.start_seconds, log, received):
+            needed += [] if child is None else [child]
+            if not _is_there(program, child, settings.start_seconds, log, received):
                 return None
     return needed
 
 
-def _is_there(child: Child, address: Address | None, seconds: float, log: PrefixedLog, received: Sequence[int]) -> bool:
+def _is_there(program: Program, child: Child | None, seconds: float, log: PrefixedLog, received: Sequence[int]) -> bool:
     """Wait until a server can be reached; ``False`` where it ends before, takes too long, or a signal comes."""
-    started = time.monotonic()
+    name, address, started = program.name, program.listens, time.monotonic()
     while address is not None and not received:
-        if child.status is not None:
-            log.say(_OWN, f"{child.name} has ended before it was there")
+        if child is not None and child.status is not None:
+            log.say(_OWN, f"{name} has ended before it was there")
             return False
         if _listens(address):
-            log.say(_OWN, f"{child.name} is at {address}, after {time.monotonic() - started:.1f} s")
+            log.say(_OWN, f"{name} is at {address}, after {time.monotonic() - started:.1f} s")
             return True
         if time.monotonic() > started + seconds:
-            log.say(_OWN, f"{child.name} is not at {address} after {seconds:g} s (run.start_seconds)")
+            log.say(_OWN, f"{name} is not at {address} after {seconds:g} s (run.start_seconds)")
             return False
         time.sleep(_LOOK_SECONDS)
     return not received
@@ -146,15 +146,13 @@ def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, 
         time.sleep(_LOOK_SECONDS)
 
 
-def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: list[int]) -> None:
-    """End all, the last started first: environments, then servers, which save what they have."""
-    before = len(received)
-    for child in reversed(children):
+def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
+    """Tell all of these to end, wait, and end what is left of them. A second signal ends the waiting."""
+    for child in children:
         child.tell_to_end()
-        until = time.monotonic() + seconds
-        while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)):
-            if len(received) > max(1, before):  # asked again
-                break
+    until = time.monotonic() + seconds
+    for child in children:
+        while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:
             if time.monotonic() > until:
                 log.say(_OWN, f"{child.name} has not ended in {seconds:g} s, and is ended")
                 break

@@ -64,6 +64,8 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
         servers += metrics_programs(app, needed=chosen == {"metrics"})
     if "server" in chosen:
         servers.append(server_program(app, extra))
+    elif "environment" in chosen:
+        servers.append(Program("server", (), {}, app.server))  # somebody else starts it
     players = environment_programs(app, settings) if "environment" in chosen else []
     status = supervise(servers, players, app.folder, app.run, PrefixedLog(sys.stdout))
     if status:

@@ -7,8 +7,10 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,13 +95,36 @@ def test_a_server_that_ends_takes_the_environments_with_it(tmp_path: Path) -> No
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("127.0.0.1", taken.getsockname()[1])
         status, text = run([program("server", "", address)], [], tmp_path)
+        assert status == 1
+        assert "something listens there already" in text
+        page = program("metrics", "", address, needed=False)
+        status, text = run([page, a_server()], [program("environment-0", "print('plays')")], tmp_path)
+    assert status == 0
+    assert "plays" in text
+
+
+def test_a_server_that_somebody_else_starts_is_waited_for(tmp_path: Path) -> None:
+    address = Address("127.0.0.1", free_port())
+    late = threading.Timer(0.5, lambda: listening.append(socket.create_server((address.host, address.port))))
+    listening: list[socket.socket] = []
+    late.start()
+    player = program("environment-0", f"import socket; socket.create_connection(('127.0.0.1', {address.port})).close()")
+    status, text = run([Program("server", (), {}, address)], [player], tmp_path)
+    late.join()
+    listening[0].close()
+    assert status == 0, text
+
+
+def test_a_server_that_nobody_starts_is_told(tmp_path: Path) -> None:
+    address = Address("127.0.0.1", free_port())
+    stream = io.StringIO()
+    settings = RunSettings(start_seconds=0.2)
+    status = supervise([Program("server", (), {}, address)], [], tmp_path, settings, PrefixedLog(stream))
     assert status == 1
-    assert "something listens there already" in text
+    assert f"server is not at {address} after 0.2 s (run.start_seconds)" in stream.getvalue()
 
 
 def test_a_page_that_cannot_be_shown_ends_nothing(tmp_path: Path) -> None:
