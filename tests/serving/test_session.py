@@ -223,7 +223,7 @@ def test_rewards_that_are_none(reward: Any, words: str) -> None:
     talk = Talk()
     talk.update()
     assert words in talk.error("update", state=OBS, reward=reward)
-    with pytest.raises(SessionError, match="^x (must|is missing)"):
+    with pytest.raises(SessionError, match=r"^x (must|is missing)"):
         reward_from(reward, "x")
     assert talk.update(1.0) == {"response": "action", "data": 1}  # the same step, said rightly
     assert talk.host.questions[-1].step == 1

@@ -26,6 +26,7 @@ class FakeAnswering:
         self.calls: list[list[tuple[int, int]]] = []
         self.policies: list[Any] = []
         self.failure: Exception | None = None
+        self.answered_by: dict[tuple[int, int], Any] = {}  # the policy that answered a question
 
     def publish(self, acting: Any) -> None:
         self.policies.append(acting)
@@ -34,6 +35,7 @@ class FakeAnswering:
         if self.failure is not None:
             raise self.failure
         self.calls.append([(question.session, question.step) for question in questions])
+        self.answered_by.update(dict.fromkeys(self.calls[-1], self.policies[-1]))
         steps = [np.array([[question.session, question.step] for question in questions], np.float32)]
         return Answered(np.array([question.session for question in questions]), steps)
 
@@ -197,7 +199,7 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
     async def run() -> None:
         place = Place(max_lag=0, num_rows=2)
         clients = [place.enter(), place.enter(), place.enter()]  # one more than there are rows
-        seen = []
+        lags = []
         for version in range(1, 5):
             while not place.segments.is_ready:
                 for client in clients:
@@ -206,10 +208,13 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
                 await turns()
             batch = place.switchboard.wait_for_batch(lambda: True)
             assert batch is not None
-            seen.append(batch[2])
+            lags.append(batch[2])
+            # Each action, the answer to the question before, was that of the policy that learns from it.
+            actors = {place.answering.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
+            assert actors == {place.answering.policies[-1]}
             place.switchboard.publish(version)
             await turns()
-        assert seen == [0.0] * 4
+        assert lags == [0.0] * 4
 
     asyncio.run(run())
 
