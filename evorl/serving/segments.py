@@ -42,7 +42,8 @@ class Segments:
     Args:
         length: steps T of a row.
         num_rows: rows B of a batch.
-        max_lag: a row that began more than so many policies ago is dropped; ``None`` keeps all.
+        max_lag: a row that began more than so many policies ago is dropped; ``None`` keeps all. With 0 a step counts
+            only if the policy that chose its action acts still.
         joins_only_at_starts: whether a row that another has left is gone on with by the start of an episode only: an
             agent's memory is that of no episode behind a cut.
 
@@ -58,11 +59,15 @@ class Segments:
         self.version = 0
         self._open: dict[int, Row] = {}
         self._playing: set[int] = set()  # sessions in mid-episode
+        self._acted: dict[int, int] = {}  # the version of the policy that a session was last answered by
         self._left: collections.deque[Row] = collections.deque()
         self._full: collections.deque[Row] = collections.deque()
 
     def add(self, session: int, step: Place, ends: bool) -> None:
         """A step of a session; ``ends`` where the episode did, whatever ended it."""
+        if self.max_lag == 0 and self._acted.get(session, self.version) < self.version:
+            (self._playing.discard if ends else self._playing.add)(session)
+            return
         row = self._open.get(session)
         if row is None:
             joins = self._left and not (self._joins_only_at_starts and session in self._playing)
@@ -74,8 +79,13 @@ class Segments:
         if len(row.steps) == self.length:
             self._full.append(self._open.pop(session))
 
+    def answered(self, session: int) -> None:
+        """A session was given an action, by the policy that acts now."""
+        self._acted[session] = self.version
+
     def cut(self, session: int) -> None:
         """A session's next step will not follow its last one."""
+        self._acted.pop(session, None)
         self._playing.discard(session)
         row = self._open.pop(session, None)
         if row is None:

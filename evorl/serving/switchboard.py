@@ -184,9 +184,10 @@ class Switchboard:
         """Whether there was anything to answer."""
         if not questions:
             return False
-        actions, steps = self._answering.ask(questions)
-        if self._segments is not None and steps is not None and not questions[0].exploit:
-            self._record(questions, steps)
+        with self._lock:  # no policy comes between a call and the version that its answers have
+            actions, steps = self._answering.ask(questions)
+            if self._segments is not None and steps is not None and not questions[0].exploit:
+                self._record(self._segments, questions, steps)
         sent = actions.tolist() if isinstance(actions, np.ndarray) and actions.ndim < 3 else None
         for i, question in enumerate(questions):
             if question.session in self._leaving:
@@ -197,17 +198,15 @@ class Switchboard:
                 question.answer(action_as_sent(jax.tree.map(lambda x, i=i: x[i], actions)) if sent is None else sent[i])
         return True
 
-    def _record(self, questions: list[Question], steps: list[np.ndarray]) -> None:
-        segments = self._segments
-        assert segments is not None, "steps are recorded where somebody learns from them"
-        with self._lock:
-            for i, question in enumerate(questions):
-                if not question.starts:
-                    segments.add(question.session, Place(steps, i), question.terminated or question.truncated)
-            most = segments.num_rows * max(1, segments.max_lag or 1)
-            if segments.num_full >= most and segments.is_ready:
-                self._is_held = True
-            self._lock.notify_all()
+    def _record(self, segments: Segments, questions: list[Question], steps: list[np.ndarray]) -> None:
+        for i, question in enumerate(questions):
+            if not question.starts:
+                segments.add(question.session, Place(steps, i), question.terminated or question.truncated)
+            segments.answered(question.session)
+        most = segments.num_rows * max(1, segments.max_lag or 1)
+        if segments.num_full >= most and segments.is_ready:
+            self._is_held = True
+        self._lock.notify_all()
 
     def note_new_policy(self) -> None:
         """Answers are by another policy from now on, if there was a batch since it was last said. By the learner."""

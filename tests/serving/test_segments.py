@@ -135,6 +135,18 @@ def test_rows_that_are_not_full_grow_old_too() -> None:
     assert lag == 0.0
 
 
+def test_without_lag_an_action_of_an_older_policy_is_none_to_learn_from() -> None:
+    """Its outcome comes when another policy acts already; a session cannot be asked to wait with it."""
+    segments = Segments(length=2, num_rows=1, max_lag=0)
+    segments.answered(1)
+    segments.new_policy()
+    add(segments, 1, 10)  # what the old one chose
+    segments.answered(1)
+    add(segments, 1, 11, 12)
+    (floats, _), _, _ = segments.take()
+    np.testing.assert_array_equal(floats[:, 0, 1], [11, 12])
+
+
 def test_without_a_bound_nothing_is_too_old() -> None:
     segments = Segments(length=2, num_rows=1, max_lag=None)
     add(segments, 1, 10)

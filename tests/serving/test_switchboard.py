@@ -24,12 +24,18 @@ class FakeAnswering:
 
     def __init__(self) -> None:
         self.calls: list[list[tuple[int, int]]] = []
+        self.policies: list[Any] = []
         self.failure: Exception | None = None
+        self.answered_by: dict[tuple[int, int], Any] = {}  # the policy that answered a question
+
+    def publish(self, acting: Any) -> None:
+        self.policies.append(acting)
 
     def ask(self, questions: list[Question]) -> Answered:
         if self.failure is not None:
             raise self.failure
         self.calls.append([(question.session, question.step) for question in questions])
+        self.answered_by.update(dict.fromkeys(self.calls[-1], self.policies[-1]))
         steps = [np.array([[question.session, question.step] for question in questions], np.float32)]
         return Answered(np.array([question.session for question in questions]), steps)
 
@@ -42,9 +48,14 @@ class Place:
         self.segments = Segments(length, num_rows, max_lag)
         answering: Any = self.answering
         self.switchboard = Switchboard(answering, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
-        self.switchboard.note_new_policy()
+        self.publish("first")
         self.told: list[tuple[int, Any]] = []
         self.steps: dict[int, int] = {}
+
+    def publish(self, policy: Any) -> None:
+        """What the learner does."""
+        self.answering.publish(policy)
+        self.switchboard.note_new_policy()
 
     def enter(self, exploit: bool = False) -> SimpleNamespace:
         number, slot = self.switchboard.enter(exploit)
@@ -181,7 +192,7 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
         assert place.batch() == [[(0, 1), (0, 2)]]
         await turns()
         assert len(place.told) == (4 if max_lag == 0 else 5)
-        place.switchboard.note_new_policy()
+        place.publish("second")
         await turns()
         assert len(place.told) == 5
         assert place.segments.version == 2
@@ -193,8 +204,8 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
     async def run() -> None:
         place = Place(max_lag=0, num_rows=2)
         clients = [place.enter(), place.enter(), place.enter()]  # one more than there are rows
-        seen = []
-        for _ in range(4):
+        lags = []
+        for version in range(1, 5):
             while not place.segments.is_ready:
                 for client in clients:
                     if not any(question.session == client.number for question in place.switchboard._asked):
@@ -202,10 +213,13 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
                 await turns()
             batch = place.switchboard.wait_for_batch(lambda: True)
             assert batch is not None
-            seen.append(batch[2])
-            place.switchboard.note_new_policy()
+            lags.append(batch[2])
+            # Each action, the answer to the question before, was that of the policy that learns from it.
+            actors = {place.answering.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
+            assert actors == {place.answering.policies[-1]}
+            place.publish(version)
             await turns()
-        assert seen == [0.0] * 4
+        assert lags == [0.0] * 4
 
     asyncio.run(run())
 
@@ -218,7 +232,7 @@ async def test_an_evaluation_makes_nothing_older() -> None:
     for _ in range(2):
         place.ask(client)
         await turns()
-    place.switchboard.note_new_policy()
+    place.publish("first")
     place.ask(client)
     await turns()
     assert place.batch() == [[(0, 1), (0, 2)]]

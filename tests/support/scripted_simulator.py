@@ -63,7 +63,7 @@ class Script:
         return Outcome(self._obs(total), self.step_number + 0.5 * total, over and not cut, over and cut)
 
     def _obs(self, total: float) -> np.ndarray:
-        place = 1.7 * self.seed + 0.9 * self.episode + 0.3 * self.step_number
+        place = 1.7321 * self.seed + 0.9173 * self.episode + 0.31419 * self.step_number  # no two are the same
         return np.sin(place + np.arange(3) + 0.1 * total).astype(np.float32)
 
 

@@ -1,0 +1,281 @@
+"""A training server learns from what its clients do, all of it and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.ops.trees import pack
+from evorl.serving import training
+from evorl.serving.serve_settings import ServeSettings
+from evorl.serving.training_server import TrainingServer
+from evorl.types import PyTreeDict, PyTreeNode
+from evorl.workflows.workflow import Workflow
+from tests.serving.test_answering import GRU
+from tests.support.rlx_client import PlayingClient, playing
+from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
+from tests.support.small_workflows import small
+
+SETTINGS = {"bind": "127.0.0.1:0", "max_clients": 8, "eval_seconds": 5.0}
+BATCH: dict[str, Any] = {"num_envs": 2, "rollout_length": 5, "num_minibatches": 1, "num_epochs": 1}
+BATCH["optimizer"] = {"learning_rate": 0.1}  # a policy that is one update old is quite another
+CASES: dict[str, tuple[Any, ...]] = {
+    "ppo": ("ppo", CONTINUOUS, BATCH),
+    "dqn": ("dqn", DISCRETE, {"num_envs": 2, "rollout_length": 2, "learning_starts": 4, "batch_size": 4}),
+    "gru": ("ppo", CONTINUOUS, BATCH | GRU),
+}
+
+
+@functools.cache
+def made(case: str) -> Workflow:
+    return remote(*CASES[case])
+
+
+class Served:
+    """A workflow with its server, and the batches that were learned from."""
+
+    def __init__(self, case: str, **settings: Any) -> None:
+        workflow = made(case)
+        self.server = TrainingServer(workflow, ServeSettings(**{**SETTINGS, **settings}))
+        self.workflow = workflow.replace(actors=self.server)
+        self.state = workflow.init(0)
+        self.batches: list[tuple[Any, np.ndarray]] = []
+        self.messages: list[str] = []
+        self.publish()  # the server listens as soon as there is a policy
+        wait = self.server.switchboard.wait_for_batch
+
+        def noted(should_stop: Any) -> Any:
+            batch = wait(should_stop)
+            if batch is not None:
+                packed = self.server._packed(batch[0])
+                self.batches.append((jax.tree.map(np.asarray, packed.unpack()), batch[1]))
+            return batch
+
+        self.server.switchboard.wait_for_batch = noted  # pyright: ignore[reportAttributeAccessIssue]
+
+    def publish(self) -> None:
+        """Act by the present policy."""
+        acting, _ = training._peek(self.workflow, self.state)
+        self.server._publish(acting, self.messages.append)
+
+    @property
+    def address(self) -> str:
+        assert self.server._thread is not None
+        return self.server._thread.addresses[0]
+
+    def iterate(self, count: int) -> Any:
+        metrics, self.state = self.workflow.iterate(self.state, count, self.messages.append)
+        return metrics
+
+    def rows(self) -> list[Any]:
+        """The streams that were learned from, trees with leading axis T, each with where it was cut."""
+        return [jax.tree.map(lambda x, i=i: x[:, i], batch) for batch in self.batches for i in range(2)]
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    served: list[Served] = []
+
+    def start(*arguments: Any, **settings: Any) -> Served:
+        served.append(Served(*arguments, **settings))
+        return served[-1]
+
+    yield start
+    for one in served:
+        one.server.close()
+
+
+def steps_of(clients: list[PlayingClient]) -> dict[bytes, tuple]:
+    """What clients did, by what they showed before."""
+    return {step[0].tobytes(): step for client in clients for step in client.steps}
+
+
+@pytest.mark.parametrize("case", ["ppo", "dqn"])
+def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
+    served = serve(case)
+    space = served.workflow.env.simulators.usual.action_space
+    with playing(served.address, 1, 2, 3) as clients:
+        metrics = served.iterate(6)
+        done = steps_of(clients)
+    rows, seen = served.rows(), set()
+    ends = []
+    for row, cuts in rows:
+        assert not cuts.any()
+        for t in range(len(row.dones)):
+            before, action, reward, after, terminated, truncated = done[row.obs[t].tobytes()]
+            seen.add(row.obs[t].tobytes())
+            np.testing.assert_array_equal(row.next_obs[t], after)
+            assert row.rewards[t] == pytest.approx(reward, abs=1e-5)
+            assert bool(row.dones[t]) == (terminated or truncated)
+            assert bool(row.extras.env_extras.termination[t]) == terminated
+            ends.append((terminated, truncated))
+            own = row.actions[t]
+            told = own if case == "dqn" else space.low + (own + 1) / 2 * (space.high - space.low)
+            np.testing.assert_allclose(action, told, atol=1e-5)
+        follows = [row.obs[t + 1] == row.next_obs[t] for t in range(len(row.dones) - 1) if not row.dones[t]]
+        assert np.all(follows)
+    assert len(seen) == sum(len(row.dones) for row, _ in rows)  # no step twice
+    if case == "ppo":
+        assert {(True, False), (False, True), (False, False)} <= set(ends)
+    assert int(served.state.iterations) == 6
+    assert metrics.clients.tolist()[-1] == 3
+    assert np.all(metrics.policy_lag <= 1) or case == "dqn"
+    assert any("Simulators are waited for at rlx://127.0.0.1:" in message for message in served.messages)
+
+
+@pytest.mark.parametrize("case", ["ppo", "gru"])
+def test_without_lag_the_policy_that_learns_is_the_one_that_acted(case: str, serve: Any) -> None:
+    """Also behind a cut, and where several simulators share a row: ratios are 1 in the first and only minibatch."""
+    served = serve(case, max_policy_lag=0)
+    for seed in range(3, 6):
+        play_and_vanish(served, seed)
+        with playing(served.address, 1, 2):
+            metrics = served.iterate(1)
+        with playing(served.address, 1, 2, 3):
+            others = served.iterate(2)
+        kl = [*metrics.approximate_kl, *others.approximate_kl]
+        np.testing.assert_allclose(kl, 0.0, atol=1e-5)
+        np.testing.assert_array_equal(others.policy_lag, [0.0, 0.0])
+        served.publish()  # who has left is answered, and gone
+    assert sum(cuts.sum() for _, cuts in served.batches) >= 3
+
+
+def play_and_vanish(served: Served, seed: int) -> PlayingClient:
+    """Two steps of an episode that goes on."""
+    client = PlayingClient(served.address, seed, most=2, lengths=(50,))
+    client.join(10.0)
+    assert len(client.steps) == 2
+    wait_until(lambda: served.server.switchboard.num_clients == 0)
+    return client
+
+
+def test_who_vanishes_leaves_an_episode_that_was_cut(serve: Any) -> None:
+    served = serve("ppo")
+    gone = play_and_vanish(served, 1)
+    with playing(served.address, 2, 3, lengths=(50,)):
+        served.iterate(1)
+    row, cuts = next(pair for pair in served.rows() if pair[0].obs[0].tobytes() == gone.steps[0][0].tobytes())
+    np.testing.assert_array_equal(cuts, [False, True, False, False, False])
+    np.testing.assert_array_equal(row.obs[1], gone.steps[1][0])  # its last step counts
+    np.testing.assert_array_equal(row.next_obs[1], gone.steps[1][3])
+    assert not np.array_equal(row.obs[2], row.next_obs[1])  # another's
+
+
+class Noting(PyTreeNode):
+    """In place of a workflow: gives back what it is to learn from."""
+
+    def collected(self, trajectory: Any) -> Any:
+        return trajectory
+
+    def learn_once(self, state: Any, batch: Any) -> tuple[Any, Any]:
+        return PyTreeDict(batch=batch), state
+
+
+@pytest.mark.parametrize("case", ["ppo", "dqn"])
+def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
+    """The step counts as the last of its episode, and what would have followed as worth something."""
+    served = serve(case)
+    gone = play_and_vanish(served, 1)
+    with playing(served.address, 2, 3, lengths=(50,)):
+        served.iterate(1)
+    steps, cuts = served.batches[0]
+    metrics, _ = training._learn(Noting(), PyTreeDict(), pack(steps, 2), np.ones_like(cuts))
+    batch = metrics.batch
+    assert batch.dones.all()
+    assert not batch.extras.env_extras.termination.any()
+    assert all(batch.extras.env_extras.get("truncation", cuts | True).ravel())
+    assert gone.steps[0][0].tobytes() in {obs.tobytes() for obs in np.asarray(batch.obs).reshape(-1, 3)}
+    metrics, _ = training._learn(Noting(), PyTreeDict(), pack(steps, 2), np.zeros_like(cuts))
+    np.testing.assert_array_equal(metrics.batch.dones, steps.dones)
+
+
+def wait_until(holds: Any, seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.01)
+
+
+def test_exploit_clients_are_evaluated_and_never_learned_from(serve: Any) -> None:
+    served = serve("ppo")
+    with playing(served.address, 1, 2) as learners, playing(served.address, 7, exploit=True) as greedy:
+        wait_until(lambda: len(greedy[0].returns) >= 3)
+        served.iterate(2)
+        result = served.workflow.evaluate(served.state)
+        served.iterate(2)
+        returns = list(greedy[0].returns)
+    assert result.episode_return_min <= result.episode_return <= result.episode_return_max
+    last = [np.mean(returns[i : i + 4]) for i in range(len(returns) - 3)]
+    assert any(result.episode_return == pytest.approx(mean, abs=1e-4) for mean in last)
+    assert result.episode_length == pytest.approx(np.mean([4, 3, 6, 4]), abs=1.0)
+    shown = {obs.tobytes() for row, _ in served.rows() for obs in row.obs}
+    assert shown <= {key for key in steps_of(learners)}
+    assert not shown & {key for key in steps_of(greedy)}
+
+
+def test_an_evaluation_without_anybody_is_not_a_number(serve: Any) -> None:
+    served = serve("ppo")
+    started = time.monotonic()
+    result = served.workflow.evaluate(served.state)
+    assert time.monotonic() - started < 3.0
+    assert all(math.isnan(value) for value in result.values())
+
+
+def test_an_evaluation_ends_when_it_has_waited_long_enough(serve: Any) -> None:
+    served = serve("ppo", eval_seconds=0.3)
+    client = PlayingClient(served.address, 7, exploit=True, lengths=(10**9,))
+    wait_until(lambda: served.server.switchboard.num_greedy == 1)
+    assert math.isnan(served.workflow.evaluate(served.state).episode_return)
+    client.leave()
+
+
+def test_who_waits_can_be_stopped_without_a_row(serve: Any) -> None:
+    served = serve("ppo")
+    stop = threading.Event()
+    served.server.should_stop = stop.is_set
+    threading.Timer(0.3, stop.set).start()
+    assert served.iterate(3) is None
+    assert int(served.state.iterations) == 0
+    stop.clear()
+    with playing(served.address, 1, 2):
+        assert served.iterate(1).clients.shape == (1,)
+
+
+def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve("ppo")
+
+    def broken(questions: Any) -> Any:
+        raise FloatingPointError("no such program")
+
+    monkeypatch.setattr(served.server._answering, "ask", broken)
+    with playing(served.address, 1), pytest.raises(RuntimeError, match="could not be answered: no such program"):
+        served.iterate(1)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("workflow", "words"),
+        [
+            (lambda: remote("dqn", DISCRETE, {"n_step": 3}), "several steps in a row.*leave out.*n_step"),
+            (lambda: remote("ppo", CONTINUOUS, {"normalize_rewards": True}), "normalize_rewards"),
+            (lambda: remote("ppo", CONTINUOUS, {"num_seeds": 2}), "leave num_seeds out"),
+            (lambda: small("ppo"), "choose env=remote"),
+        ],
+        ids=["n_step", "normalize_rewards", "num_seeds", "another env"],
+    )
+    def test_in_words(self, workflow: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            TrainingServer(workflow(), ServeSettings(bind="127.0.0.1:0"))
+
+    def test_evolution_is_no_learner_from_rollouts(self) -> None:
+        workflow = small("neuroevolution", {"library": "remote", "name": "simulator", **DISCRETE})
+        with pytest.raises(ValueError, match="does not learn from rollouts"):
+            TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
