@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from evorl.cli.multirun import JobPlace, Trained
+    from evorl.cli.parameter_serving import ParameterService
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
 _STARTED = time.perf_counter()
@@ -87,18 +89,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         stops = functools.partial(_any_stops, should_stop, place)
         connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
-            if served:
-                served.serve(recorder, checkpointer, stops)
-            else:
-                workflow.learn(
-                    state,
-                    key=config.seed,
-                    recorder=recorder,
-                    checkpointer=checkpointer,
-                    progress=progress,
-                    eval_at_start=config.get("eval_at_start", False),
-                    should_stop=stops,
-                )
+            _learn(workflow, served, config, state, progress, recorder, checkpointer, stops)
         stopped = any_says(stops())
         end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
         if stopped and not place:
@@ -107,6 +98,31 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _learn(
+    workflow: Workflow,
+    served: ParameterService | None,
+    config: DictConfig,
+    state: State | None,
+    progress: dict[str, Any] | None,
+    recorder: Recorder,
+    checkpointer: RunCheckpointer,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Learn here, or by workers that come over the network."""
+    if served:
+        served.serve(recorder, checkpointer, should_stop)
+        return
+    workflow.learn(
+        state,
+        key=config.seed,
+        recorder=recorder,
+        checkpointer=checkpointer,
+        progress=progress,
+        eval_at_start=config.get("eval_at_start", False),
+        should_stop=should_stop,
+    )
 
 
 def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None) -> bool:
