@@ -73,7 +73,7 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
         told, _ = server.communicate(timeout=60)
         assert server.returncode == 0, told
     (table,) = tmp_path.rglob("metrics.csv")
-    rows = list(csv.DictReader(table.open()))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert int(rows[-1]["timesteps"]) >= 640
     assert float(rows[-1]["eval/episode_return"]) > 0
 
