@@ -44,6 +44,17 @@ COMMANDS: dict[str, Command] = {
         "evorl.export.policy_serving:act_from_arguments",
         "evorl.export.policy_serving:OPTIONS",
     ),
+    "serve-parameters": Command(
+        "Keep the parameters of a training that workers in other processes learn for.",
+        "[agent=a2c] [env=cartpole] [parameters.mode=averaging] [parameters.bind=127.0.0.1:7000] [resume=<run>|latest]",
+        "evorl.cli.commands:serve_parameters",
+    ),
+    "work": Command(
+        "Learn for a parameter server, which says what.",
+        "<address> [worker=0] [token=env:NAME]",
+        "evorl.cli.parameter_serving:work_from_arguments",
+        "evorl.cli.parameter_serving:OPTIONS",
+    ),
     "evaluate": Command(
         "Play episodes with the best checkpoint of a run.",
         "run=<run>|latest [eval_episodes=10] [seed=0]",
@@ -226,6 +237,12 @@ def serve(arguments: list[str]) -> None:
     else:
         names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
         train(arguments if names_env else ["env=remote", *arguments])
+
+
+def serve_parameters(arguments: list[str]) -> None:
+    """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
+    goes_on = any(argument.startswith(("resume=", "parameters=")) for argument in arguments)
+    train(arguments if goes_on else ["parameters=server", *arguments])
 
 
 def evaluate(arguments: list[str]) -> None:

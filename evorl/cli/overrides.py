@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
 _RECORDERS = ("progress", "tensorboard", "wandb")
-_GROUPS = ("agent", "env", "experiment", "evolution")
+_GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
 def check_run_settings(config: DictConfig) -> None:

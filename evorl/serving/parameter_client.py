@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import secrets
 import socket
@@ -22,6 +23,7 @@ from evorl.serving.parameter_frames import (
 )
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two attempts to connect
+_MAX_CONFIG = 1 << 20  # bytes of JSON
 _WAITING = 600.0  # seconds for an answer: an evaluation may come before it
 
 
@@ -75,6 +77,21 @@ class ParameterClient:
     def checkpoint(self) -> dict[str, Any]:
         """Ask the server to save its state; ``saved`` in the answer is the number of pushes in it."""
         return self.request({"command": "checkpoint"})[0]
+
+    def config(self) -> dict[str, Any]:
+        """The config of the training, as the server hands it out: data, which nobody has checked.
+
+        Raises:
+            CommandRefused: the server has none, or what it sends is none.
+        """
+        body = self.request({"command": "config"})[1]
+        try:
+            config = json.loads(body) if len(body) <= _MAX_CONFIG else None
+        except (ValueError, RecursionError):
+            config = None
+        if not isinstance(config, dict):
+            raise CommandRefused(f"What the server at {self.address} hands out as its config is no JSON object.")
+        return config
 
     def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
         """The server's ``step`` and ``updates``, and its parameters; ``rest`` asks for what new workers start with."""

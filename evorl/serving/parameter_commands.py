@@ -1,4 +1,4 @@
-"""The four commands of a parameter server: pull, push, checkpoint and n_step.
+"""The five commands of a parameter server: pull, push, checkpoint, n_step and config.
 
 They are called one at a time. Each push carries its worker's name and a number that grows: one that came before is
 answered as it was then, and not applied again. The numbers are saved with the parameters, so this holds across a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,7 @@ class ParameterCommands:
         rest: of the worker that pushed last.
         pushes: how many were accepted.
         ending: whether workers are told to end.
+        handed_out: the config that workers may ask for; ``None`` where there is none to give.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class ParameterCommands:
     ) -> None:
         self.settings, self.state, self.rest = settings, state, [np.asarray(x) for x in rest]
         self.pushes, self.ending = 0, False
+        self.handed_out: Mapping[str, Any] | None = None
         self.layout, self.rest_layout = FlatArrays(state.params), FlatArrays(list(rest))
         if wrong := {str(x.dtype) for x in jax.tree.leaves(state.params)} - {"float32"}:
             raise TypeError(
@@ -104,6 +107,7 @@ class ParameterCommands:
             "push": Command(self.push, num_bytes),
             "checkpoint": Command(self.checkpoint),
             "n_step": Command(self.n_step),
+            "config": Command(self.config),
         }
 
     @property
@@ -143,6 +147,12 @@ class ParameterCommands:
         if self._save is None:
             raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
         return self._standing() | {"saved": self._save()}, b""
+
+    def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """The config of the training as JSON, behind the header."""
+        if self.handed_out is None:
+            raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
+        return self._standing(), json.dumps(self.handed_out).encode()
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Combine a gradient or a delta with the parameters, once."""

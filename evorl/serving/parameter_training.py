@@ -62,6 +62,7 @@ def serve_parameters(
     should_stop: Callable[[], bool] | None = None,
     patience: float = 10.0,
     limits: WireLimits | None = None,
+    handed_out: Mapping[str, Any] | None = None,
 ) -> Served:
     """Keep the parameters of a training until ``total_timesteps`` environment steps of its workers took effect.
 
@@ -80,6 +81,7 @@ def serve_parameters(
             main thread.
         patience: seconds in which workers may hear of the end.
         limits: of connections.
+        handed_out: a config for workers that have none, as JSON has words for it; ``None`` to give them none.
 
     Raises:
         ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or others can reach the
@@ -89,6 +91,7 @@ def serve_parameters(
     """
     workflow = workflow_of(config)
     run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
+    run.commands.handed_out = handed_out
     with _asked_to_stop(should_stop) as stop:
         asyncio.run(
             _serve(run, bind, CommandServer(run.commands.table(), token, limits, tls), on_ready, stop, patience)

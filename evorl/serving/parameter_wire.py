@@ -1,7 +1,7 @@
 """The parameter server's end of the wire: connections, the commands by name, one at a time.
 
 The transport is asyncio's streams. Ray's actors, the other one at hand, take 9 seconds and 1.3 GiB to start, speak
-pickle, and let a client call any method by its name; here are four commands, plain numbers, and nothing to install.
+pickle, and let a client call any method by its name; here are five commands, plain numbers, and nothing to install.
 
 All commands run in one thread, one after another: pushes of any number of workers are a sequence. Until a connection
 has shown the token, where there is one, its frames are small and it lives for seconds.

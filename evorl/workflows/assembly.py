@@ -23,9 +23,9 @@ WorkflowClass: TypeAlias = Any
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
-    "workflow title seed sweep search serve resume run init_from runs_folder trust recorders checkpoints_kept".split()
+    "workflow title seed sweep search serve parameters resume run init_from runs_folder trust recorders".split()
     + "compilation_cache deterministic eval_at_start render_interval".split()
-    + "best_checkpoints_kept best_over checkpoint_seconds".split()
+    + "checkpoints_kept best_checkpoints_kept best_over checkpoint_seconds".split()
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset(
