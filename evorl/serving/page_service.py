@@ -57,13 +57,18 @@ async def _listen(runner: web.AppRunner, bind: str, port: int, tls: ssl.SSLConte
         raise RuntimeError("the runner is set up before it listens.")
 
     def connection() -> asyncio.BaseProtocol:
-        handler = handlers()
-        if len(handlers.connections) >= MOST_CONNECTIONS:
-            handler.force_close()  # it ends as soon as it is made
-        return handler
+        return handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Closed()
 
     try:
         return await asyncio.get_running_loop().create_server(connection, bind, port, ssl=tls)
     except OSError as error:
         told = "another program listens there" if "in use" in str(error) else str(error)
         raise ValueError(f"cannot listen on {bind}, port {port}: {told}. Give another port=, or port=0.") from error
+
+
+class _Closed(asyncio.Protocol):
+    """A connection that ends as soon as it is made."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()
