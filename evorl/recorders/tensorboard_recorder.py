@@ -62,9 +62,9 @@ class TensorBoardRecorder(Recorder):
             counts: of the values in each, ``[K]``.
         """
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboardX.proto.summary_pb2 import (  # pyright: ignore[reportAttributeAccessIssue]
-            HistogramProto,
-            Summary,
+        from tensorboardX.proto.summary_pb2 import (
+            HistogramProto,  # pyright: ignore[reportAttributeAccessIssue]
+            Summary,  # pyright: ignore[reportAttributeAccessIssue]
         )
 
         self.flush()

@@ -42,7 +42,12 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_FILES = {"page.js": "text/javascript", "chart.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
+_FILES = {
+    "page.js": "text/javascript",
+    "chart.js": "text/javascript",
+    "page.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
 _OPEN = ("/healthz", "/readyz")  # tell nothing, so they ask for nothing
 _Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 

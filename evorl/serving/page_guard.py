@@ -22,7 +22,7 @@ SHORTEST_TOKEN = 16  # characters
 MOST_CLIENTS = 10_000  # whose rates are remembered
 
 
-class Refused(Exception):  # noqa: N818 (what is raised is the answer)
+class Refused(Exception):
     """A request that is not answered.
 
     Attributes:

@@ -37,16 +37,15 @@ async def serving(
     """
     from aiohttp import web
 
-    runner = web.AppRunner(
-        page.application(), access_log=None, keepalive_timeout=seconds_to_ask, shutdown_timeout=2.0
-    )
+    runner = web.AppRunner(page.application(), access_log=None, keepalive_timeout=seconds_to_ask, shutdown_timeout=2.0)
     await runner.setup()
     try:
         server = await _listen(runner, page.guard.bind, port, tls)
-        bound = server.sockets[0].getsockname()
-        host = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        yield f"{'http' if tls is None else 'https'}://{host}:{bound[1]}"
-        server.close()
+        try:
+            host, number = server.sockets[0].getsockname()[:2]
+            yield f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{number}"
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
 

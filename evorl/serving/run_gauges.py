@@ -14,9 +14,7 @@ def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
     pairs = list(zip(labels, summaries, strict=True))
     running = [(label, float(run.told["state"] == "running")) for label, run in pairs]
     steps = [(label, run.told["timesteps"]) for label, run in pairs if "timesteps" in run.told]
-    newest = [
-        (label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()
-    ]
+    newest = [(label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()]
     sent = [({"metric": name}, value) for name, value in store.latest().items()]
     return [
         Gauge("evorl_run_running", "Whether a run is in training.", running),

@@ -7,6 +7,7 @@ half written is no row yet.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import threading
 import time
@@ -156,7 +157,9 @@ class WatchedRuns:
         for folder in folders:
             self._indices.setdefault(folder.path, len(self._indices))
         newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MOST_RUNS]
-        self.notes = [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
+        self.notes = (
+            [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
+        )
         kept = {folder.path for folder in newest}
         only = Path(self._places[0]).expanduser() if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
@@ -221,7 +224,7 @@ def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)
     kept = {0, len(values) - 1}
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         if high > low:
             kept |= {low + int(values[low:high].argmin()), low + int(values[low:high].argmax())}
     return np.array(sorted(kept))
@@ -288,7 +291,11 @@ def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], di
     told["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
     if picture is not None:
         place = picture.relative_to(run.folder.path).as_posix()
-        told["picture"] = {"name": place, "type": KINDS[picture.suffix.lower()], "version": int(_touched(picture) * 1e3)}
+        told["picture"] = {
+            "name": place,
+            "type": KINDS[picture.suffix.lower()],
+            "version": int(_touched(picture) * 1e3),
+        }
     return told, latest
 
 

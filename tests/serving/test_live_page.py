@@ -201,7 +201,9 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def asked(client: TestClient[Any, Any]) -> None:
         json_header = {"Content-Type": "application/json"}
-        answer = await client.post("/api/scalars", data=io.BytesIO(b" " * (live_page.MOST_BODY + 1)), headers=json_header)
+        answer = await client.post(
+            "/api/scalars", data=io.BytesIO(b" " * (live_page.MOST_BODY + 1)), headers=json_header
+        )
         assert "Maximum request body size" in await refused(answer, 413)
         await client.post("/api/scalars", json={"name": "a", "y": 1})
         answer = await client.post("/api/scalars", json={"name": "b", "y": 1})
@@ -209,7 +211,9 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         answer = await client.post("/api/scalars", json=[{"name": "a", "y": 1}] * 99)
         assert "come again in" in await refused(answer, 429)
         reader, writer = await asyncio.open_connection(client.host, client.port)
-        head = b"POST /api/scalars HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        head = (
+            b"POST /api/scalars HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        )
         writer.write(head + b"\r\n{")  # and no more
         assert b"408" in await asyncio.wait_for(reader.readline(), 5)
         writer.close()
@@ -232,7 +236,7 @@ def test_pages_are_told_of_a_new_row(tmp_path: Path) -> None:
                 file.flush()
                 await asyncio.sleep(0.3)
                 file.write(".5\n")
-            while not (told := await asyncio.wait_for(next_event(stream), 10))["runs"][0]["return"] == 9.5:
+            while (told := await asyncio.wait_for(next_event(stream), 10))["runs"][0]["return"] != 9.5:
                 assert told["runs"][0]["return"] == 1.0
             assert [run["name"] for run in told["runs"]] == ["a"]
             await client.post("/api/scalars", json={"name": "loss", "y": 1})

@@ -21,14 +21,13 @@ def test_every_page_is_told_all_at_first_and_then_what_changed(tmp_path: Path) -
         make_run(tmp_path, name, [[1.0]])
 
     async def asked() -> None:
-        async with served([str(tmp_path)]) as client:
-            async with client.get("/events") as one:
-                assert len((await next_event(one))["runs"]) == 2
-                with (tmp_path / "b/metrics.csv").open("a") as file:
-                    file.write("2,2000,0.1,0.5,9.5\n")
-                assert [run["name"] for run in (await asyncio.wait_for(next_event(one), 10))["runs"]] == ["b"]
-                async with client.get("/events") as two:
-                    assert len((await next_event(two))["runs"]) == 2
+        async with served([str(tmp_path)]) as client, client.get("/events") as one:
+            assert len((await next_event(one))["runs"]) == 2
+            with (tmp_path / "b/metrics.csv").open("a") as file:
+                file.write("2,2000,0.1,0.5,9.5\n")
+            assert [run["name"] for run in (await asyncio.wait_for(next_event(one), 10))["runs"]] == ["b"]
+            async with client.get("/events") as two:
+                assert len((await next_event(two))["runs"]) == 2
 
     asyncio.run(asked())
 

@@ -37,7 +37,9 @@ def test_names_of_this_machine(host: str) -> None:
     PageGuard(hosts=("Box.lan",)).check_host(host)
 
 
-@pytest.mark.parametrize("host", [None, "", "evil.example", "evil.example:7002", "127.0.0.1.evil.example", "a:b:c", "[x"])
+@pytest.mark.parametrize(
+    "host", [None, "", "evil.example", "evil.example:7002", "127.0.0.1.evil.example", "a:b:c", "[x"]
+)
 def test_names_that_are_not_this_machine(host: str | None) -> None:
     with pytest.raises(Refused, match="This page is not at") as refused:
         PageGuard().check_host(host)
