@@ -62,7 +62,10 @@ class TensorBoardRecorder(Recorder):
             counts: of the values in each, ``[K]``.
         """
         from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboardX.proto.summary_pb2 import HistogramProto, Summary  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.summary_pb2 import (
+            HistogramProto,  # pyright: ignore[reportAttributeAccessIssue]
+            Summary,  # pyright: ignore[reportAttributeAccessIssue]
+        )
 
         self.flush()
         told = HistogramProto(

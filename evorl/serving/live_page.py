@@ -113,12 +113,14 @@ class LivePage:
 
     def told(self, since: int) -> dict[str, Any]:
         """What pages are told: the runs that changed since a version, and what clients have sent."""
+        summaries = self.runs.summaries(since)
         return {
-            "version": self.runs.version,
+            # Of what is told here: the runs may be read on meanwhile.
+            "version": max((summary.version for summary in summaries), default=since),
             "ready": self.runs.looked,
             "places": self.runs.told_places,
             "notes": self.runs.notes,
-            "runs": [run.told for run in self.runs.summaries(since)],
+            "runs": [summary.told for summary in summaries],
             "store": {
                 "version": self.store.version,
                 "metrics": self.store.names(),
@@ -261,17 +263,18 @@ class LivePage:
 
     async def _watch(self) -> None:
         """Look at the folders, again and again, and tell the pages when something is new."""
-        loop, before = asyncio.get_running_loop(), None
+        loop, before = asyncio.get_running_loop(), self._versions()
         while True:
             started = loop.time()
             for look in (self.runs.refresh, self.store.flush):
                 with contextlib.suppress(RunFolderError):  # a folder that is gone may come back, a full disk be freed
                     await asyncio.to_thread(look)
-            now = (self.runs.version, self.runs.looked, self.store.version)
-            if now != before:
-                before = now
+            if before != (before := self._versions()):
                 self.events.ring()
             await asyncio.sleep(max(self.interval, _PATIENCE * (loop.time() - started)))
+
+    def _versions(self) -> tuple[int, bool, int]:
+        return self.runs.version, self.runs.looked, self.store.version
 
     async def _shut(self, application: web.Application) -> None:
         self.events.close()

@@ -284,7 +284,7 @@ def _finite(value: Any, what: str) -> float:
 
 def _binned(step: float, numbers: np.ndarray) -> Histogram:
     low, high = float(numbers.min()), float(numbers.max())
-    if high - low <= 1e-12 * max(abs(low), abs(high)):  # no room for bins in between
+    if high - low <= max(1e-300, 1e-12 * abs(low), 1e-12 * abs(high)):  # no room for bins in between
         return Histogram(step, (low, high), (numbers.size,))
     counts, edges = np.histogram(numbers, bins=min(MOST_BINS, max(1, numbers.size)), range=(low, high))
     return Histogram(step, tuple(edges.tolist()), tuple(counts.tolist()))

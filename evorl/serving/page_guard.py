@@ -13,6 +13,7 @@ import hmac
 import ipaddress
 import secrets
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,7 @@ class RateLimit:
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.burst, self._clock = rate, burst, clock
+        self._lock = threading.Lock()
         self._left: collections.OrderedDict[str, tuple[float, float]] = collections.OrderedDict()
 
     def take(self, client: str, number: float = 1.0) -> None:
@@ -118,13 +120,14 @@ class RateLimit:
         Raises:
             Refused: it is too much; says when to come again.
         """
-        now = self._clock()
-        left, since = self._left.pop(client, (self.burst, now))
-        left = min(self.burst, left + (now - since) * self.rate)
-        fits = number <= left
-        self._left[client] = (left - number if fits else left, now)
-        if len(self._left) > MOST_CLIENTS:
-            self._left.popitem(last=False)  # who was silent longest
+        with self._lock:
+            now = self._clock()
+            left, since = self._left.pop(client, (self.burst, now))
+            left = min(self.burst, left + (now - since) * self.rate)
+            fits = number <= left
+            self._left[client] = (left - number if fits else left, now)
+            if len(self._left) > MOST_CLIENTS:
+                self._left.popitem(last=False)  # who was silent longest
         if not fits:
             wait = (min(number, self.burst) - left) / self.rate
             raise Refused(

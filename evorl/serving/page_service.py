@@ -41,10 +41,11 @@ async def serving(
     await runner.setup()
     try:
         server = await _listen(runner, page.guard.bind, port, tls)
-        bound = server.sockets[0].getsockname()
-        host = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
-        yield f"{'http' if tls is None else 'https'}://{host}:{bound[1]}"
-        server.close()
+        try:
+            host, number = server.sockets[0].getsockname()[:2]
+            yield f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{number}"
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
 
@@ -55,13 +56,18 @@ async def _listen(runner: web.AppRunner, bind: str, port: int, tls: ssl.SSLConte
         raise RuntimeError("the runner is set up before it listens.")
 
     def connection() -> asyncio.BaseProtocol:
-        handler = handlers()
-        if len(handlers.connections) >= MOST_CONNECTIONS:
-            handler.force_close()  # it ends as soon as it is made
-        return handler
+        return handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Closed()
 
     try:
         return await asyncio.get_running_loop().create_server(connection, bind, port, ssl=tls)
     except OSError as error:
         told = "another program listens there" if "in use" in str(error) else str(error)
         raise ValueError(f"cannot listen on {bind}, port {port}: {told}. Give another port=, or port=0.") from error
+
+
+class _Closed(asyncio.Protocol):
+    """A connection that ends as soon as it is made."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()

@@ -182,7 +182,8 @@ class WatchedRuns:
         told, latest = _summary(fresh, picture)
         self.version += 1
         told = {"index": index, "version": self.version, **told}
-        self._summaries[index] = RunSummary(index, self.version, told, latest, picture)
+        # Another one, since other threads may be walking through that of before.
+        self._summaries = {**self._summaries, index: RunSummary(index, self.version, told, latest, picture)}
 
     def _recorded(self, index: int) -> RecordedRun | None:
         with self._lock:

@@ -60,9 +60,10 @@ class Tab:
         return told["result"].get("value")
 
     async def until(self, expression: str, seconds: float = _PATIENCE) -> Any:
-        """Wait until an expression is worth something, and return it."""
+        """Wait until an expression is worth something, and return it; an error in it is nothing yet."""
         end = asyncio.get_running_loop().time() + seconds
-        while not (value := await self.value(expression)):
+        quiet = f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
+        while not (value := await self.value(quiet)):
             assert asyncio.get_running_loop().time() < end, (expression, self.complaints, await self.value(_SEEN))
             await asyncio.sleep(0.05)
         return value
@@ -80,7 +81,7 @@ class Tab:
         return path
 
 
-_SEEN = "document.body.innerText.slice(0, 800)"
+_SEEN = "document.body?.innerText.slice(0, 800)"
 
 
 @contextlib.asynccontextmanager
