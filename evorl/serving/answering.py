@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.ops.random import unrolled
 from evorl.ops.trees import Flat, pack, stack_trees, tree_where
 from evorl.rollout import Acting, choose_actions, transition_after, with_recurrent_state, without_recurrent_state
 from evorl.types import PyTreeData, PyTreeDict
@@ -141,8 +142,7 @@ class Answering:
         )
         leaves, actions, steps = program(self._constant.leaves, self._acting.leaves, self._slots.leaves, told.leaves)
         self._slots = self._slots._replace(leaves=leaves)
-        actions, steps = jax.device_get((actions, steps))
-        return Answered(actions, steps)
+        return Answered(*jax.tree.map(np.asarray, (actions, steps)))  # on a processor they are there already
 
 
 def bucket_sizes(most: int) -> list[int]:
@@ -212,7 +212,7 @@ def _answer(workflow: Any, acting: Acting, before: Slots, told: PyTreeDict, expl
     )
     begun = with_recurrent_state(_begun(env, told, answer), acting.agent_state)
     now = tree_where(told.starts, begun, stepped)
-    keys = jax.vmap(_question_key, (None, 0, 0))(acting.key, told.sessions, told.steps)
+    keys = jax.vmap(_question_key, (None, 0, 0))(unrolled(acting.key), told.sessions, told.steps)
     action_fn = workflow.agent.evaluate_actions if exploit else workflow.action_fn(acting)
     actions, extras = choose_actions(action_fn, now, acting.agent_state, keys)
     asked = env.request(without_recurrent_state(now), actions).actions
