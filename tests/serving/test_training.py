@@ -110,7 +110,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     for row, cuts in rows:
         assert not cuts.any()
         for t in range(len(row.dones)):
-            before, action, reward, after, terminated, truncated = done[row.obs[t].tobytes()]
+            _, action, reward, after, terminated, truncated = done[row.obs[t].tobytes()]
             seen.add(row.obs[t].tobytes())
             np.testing.assert_array_equal(row.next_obs[t], after)
             assert row.rewards[t] == pytest.approx(reward, abs=1e-5)
@@ -217,8 +217,8 @@ def test_exploit_clients_are_evaluated_and_never_learned_from(serve: Any) -> Non
     assert any(result.episode_return == pytest.approx(mean, abs=1e-4) for mean in last)
     assert result.episode_length == pytest.approx(np.mean([4, 3, 6, 4]), abs=1.0)
     shown = {obs.tobytes() for row, _ in served.rows() for obs in row.obs}
-    assert shown <= {key for key in steps_of(learners)}
-    assert not shown & {key for key in steps_of(greedy)}
+    assert shown <= set(steps_of(learners))
+    assert not shown & set(steps_of(greedy))
 
 
 def test_an_evaluation_without_anybody_is_not_a_number(serve: Any) -> None:
