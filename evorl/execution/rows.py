@@ -46,9 +46,7 @@ class RunningMeans:
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {
-            name: total / iterations
-            for name, total in sums.items()
-            if iterations and not name.startswith("episodes/")
+            name: total / iterations for name, total in sums.items() if iterations and not name.startswith("episodes/")
         }
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)

@@ -182,7 +182,7 @@ class TrainingServer(ByValue):
 
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
     if settings.max_policy_lag is not None:
-        return settings.max_policy_lag
+        return int(settings.max_policy_lag)
     return None if workflow.corrects_lag else 1
 
 
