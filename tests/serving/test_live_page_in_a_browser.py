@@ -128,12 +128,14 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         at = await tab.value(f"({{x: {place}.right - 40, y: {place}.top + 90}})")
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
         tip = "document.querySelector('.tip:not([hidden])')?.innerText"
+        told = None
         for _ in range(200):  # a chart that is drawn anew hides it
             await tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
             if told := await tab.value(tip):
                 break
             await asyncio.sleep(0.05)
             at["x"] -= 1
+        assert told is not None
         assert "environment steps" in told
         assert "reward" in told
 
