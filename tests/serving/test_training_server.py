@@ -126,7 +126,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     if case == "ppo":
         assert {(True, False), (False, True), (False, False)} <= set(ends)
     assert int(served.state.iterations) == 6
-    assert metrics.clients.tolist()[-1] == 3
+    assert metrics["serving/clients"].tolist()[-1] == 3
     assert np.all(metrics.policy_lag <= 1) or case == "dqn"
     assert any("Simulators are waited for at rlx://127.0.0.1:" in message for message in served.messages)
 
@@ -246,7 +246,7 @@ def test_who_waits_can_be_stopped_without_a_row(serve: Any) -> None:
     assert int(served.state.iterations) == 0
     stop.clear()
     with playing(served.address, 1, 2):
-        assert served.iterate(1).clients.shape == (1,)
+        assert served.iterate(1)["serving/clients"].shape == (1,)
 
 
 def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
