@@ -67,7 +67,6 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     return array.astype(space.dtype, copy=False)
 
 
-<<<<<<< HEAD
 def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
     """Raises ``ObservationError`` where numbers would become others, or infinite."""
     if array.dtype == dtype or dtype == np.bool_ or not array.size:
@@ -75,7 +74,8 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
     if array.min() < room.min or array.max() > room.max:
         raise ObservationError(f"{name} has numbers beyond what {dtype.name} holds.")
-=======
+
+
 def _is_usual(state: Any, space: Space) -> bool:
     """Whether it is an element already, by the quickest of checks: what nearly every message shows."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
@@ -84,7 +84,6 @@ def _is_usual(state: Any, space: Space) -> bool:
         return False
     # A product of finite numbers that is not finite is looked at once more.
     return state.dtype.kind in "iu" or (state.dtype.kind == "f" and math.isfinite(np.vdot(state, state)))
->>>>>>> 334204679e39cd3a21eaac6113cd8f4256ac93d2
 
 
 def action_as_sent(action: Any) -> Any:
