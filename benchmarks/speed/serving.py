@@ -59,7 +59,7 @@ class Policy:
         from evorl.cli.stored_run import build_workflow
         from evorl.serving.answering import Answering
 
-        self.workflow = build_workflow(OmegaConf.create(CONFIG))
+        self.workflow: Any = build_workflow(OmegaConf.create(CONFIG))
         acting, _ = self.workflow.acting(self.workflow.init(0))
         self.answering = Answering(self.workflow, max_clients, records)
         self.answering.publish(acting)

@@ -152,18 +152,26 @@ def bucket_sizes(most: int) -> list[int]:
 
 def _as_arrays(questions: Sequence[Question], nobody: int) -> PyTreeDict:
     """The questions as arrays, filled up to such a number by questions of nobody, whose row is read by nobody."""
-    size = bucket_sizes(len(questions))[-1]
-    rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * (size - len(questions))]
+    missing = bucket_sizes(len(questions))[-1] - len(questions)
+    rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * missing]
+    sessions, slots, steps, shown, rewards, starts, terminated, truncated, _, _ = zip(*rows, strict=True)
     return PyTreeDict(
-        slots=np.array([row.slot for row in rows], np.int32),
-        sessions=np.array([row.session for row in rows], np.uint32),
-        steps=np.array([row.step for row in rows], np.uint32),
-        obs=stack_trees([row.obs for row in rows]),
-        rewards=np.array([row.reward for row in rows], np.float32),
-        starts=np.array([row.starts for row in rows], np.bool_),
-        terminations=np.array([row.terminated for row in rows], np.bool_),
-        truncations=np.array([row.truncated for row in rows], np.bool_),
+        slots=np.array(slots, np.int32),
+        sessions=np.array(sessions, np.uint32),
+        steps=np.array(steps, np.uint32),
+        obs=_stacked(shown),
+        rewards=np.array(rewards, np.float32),
+        starts=np.array(starts, np.bool_),
+        terminations=np.array(terminated, np.bool_),
+        truncations=np.array(truncated, np.bool_),
     )
+
+
+def _stacked(shown: Sequence[Any]) -> Any:
+    """Observations as one, with a row for each."""
+    if not isinstance(shown[0], np.ndarray):
+        return stack_trees(shown)
+    return np.concatenate(shown).reshape(len(shown), *shown[0].shape) if shown[0].ndim else np.array(shown)
 
 
 @functools.lru_cache(maxsize=128)

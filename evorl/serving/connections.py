@@ -8,7 +8,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
-from evorl.serving.rlx import FrameReader, Limits, ProtocolError, decode, encode, frame
+from evorl.serving.repeated_messages import RepeatedMessages
+from evorl.serving.rlx import FrameReader, Limits, ProtocolError, encode, frame
 from evorl.serving.serve_settings import ServeSettings, host_and_port
 from evorl.serving.session import Host, Refused, Session
 
@@ -55,7 +56,7 @@ class RlxConnection(asyncio.Protocol):
     def __init__(self, server: RlxServer) -> None:
         self._server = server
         self._reader = FrameReader(min(HELLO_BYTES, server.settings.max_frame))
-        self._limits = Limits(max_frame=server.settings.max_frame)
+        self._messages = RepeatedMessages(Limits(max_frame=server.settings.max_frame))
         self._session = Session(server.host, self._send)
         self.watched: Watched | None = None
         self._transport: Any = None
@@ -79,7 +80,7 @@ class RlxConnection(asyncio.Protocol):
                 if watched.note(asyncio.get_running_loop().time(), 1):
                     most = self._server.settings.max_messages_per_second
                     raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
-                session.receive(decode(payload, self._limits))
+                session.receive(self._messages.decode(payload))
                 if session.has_begun and not watched.has_begun:
                     watched.has_begun = True
                     self._reader = FrameReader(self._server.settings.max_frame)

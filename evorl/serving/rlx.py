@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 VERSION = 1
+_VERSION = struct.pack("<I", VERSION)
 NONE, NULL, INT4, STRING, DOUBLE, BOOLEAN, IMAGE, NDARRAY, LIST, UINT4, INT64, DICT = range(12)
 _FIXED = {kind: struct.Struct("<" + code) for kind, code in ((INT4, "i"), (DOUBLE, "d"), (UINT4, "I"), (INT64, "q"))}
 # What an array may hold, with the letter that the module struct has for it.
@@ -81,7 +82,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
         TypeError: for a value that the protocol has no type for, and a key that is no string.
         OverflowError: for an integer beyond 64 bits.
     """
-    return struct.pack("<I", VERSION) + _pairs(message, 0)
+    return _VERSION + _pairs(message, 0)
 
 
 def _text(text: str) -> bytes:
@@ -91,9 +92,12 @@ def _text(text: str) -> bytes:
 
 def _pairs(message: Mapping[str, Any], depth: int) -> bytes:
     for key in message:
-        if not isinstance(key, str):
+        if type(key) is not str and not isinstance(key, str):
             raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
-    return b"".join([_text(key) + _value(value, depth) for key, value in message.items()])
+    return b"".join([_key(key) + _value(value, depth) for key, value in message.items()])
+
+
+_key = functools.lru_cache(maxsize=1024)(_text)
 
 
 def _value(value: Any, depth: int) -> bytes:
@@ -106,17 +110,37 @@ def _value(value: Any, depth: int) -> bytes:
     if isinstance(value, int):
         return _integer(value, INT4 if -(2**31) <= value < 2**31 else INT64)
     if isinstance(value, str):
-        return bytes((STRING,)) + _text(value)
+        raw = value.encode("utf-8")
+        return struct.pack("<BI", STRING, len(raw)) + raw
     if isinstance(value, Image):
         size = struct.pack("<3I", value.width, value.height, len(value.data))
         return bytes((IMAGE,)) + _text(value.mode) + size + value.data
-    if not isinstance(value, (list, tuple, Mapping)):
-        return _numpy_value(value)
+    if isinstance(value, (list, tuple)):
+        return _items(value, depth)
+    if isinstance(value, Mapping):
+        _refuse_beyond(depth)
+        return struct.pack("<BI", DICT, len(value)) + _pairs(value, depth + 1)
+    return _numpy_value(value)
+
+
+def _items(values: list[Any] | tuple[Any, ...], depth: int) -> bytes:
+    _refuse_beyond(depth)
+    count = len(values)
+    if 0 < count < 256 and set(map(type, values)) == {float}:  # an action, for instance: in one go
+        items: list[Any] = [DOUBLE] * (2 * count)
+        items[1::2] = values
+        return _doubles(count).pack(LIST, count, *items)
+    return struct.pack("<BI", LIST, count) + b"".join([_value(item, depth + 1) for item in values])
+
+
+def _refuse_beyond(depth: int) -> None:
     if depth >= Limits.max_depth:
         raise TypeError(f"lists and dicts in more than {Limits.max_depth} of one another: no reader takes them")
-    if isinstance(value, Mapping):
-        return struct.pack("<BI", DICT, len(value)) + _pairs(value, depth + 1)
-    return struct.pack("<BI", LIST, len(value)) + b"".join([_value(item, depth + 1) for item in value])
+
+
+@functools.lru_cache(maxsize=256)
+def _doubles(count: int) -> struct.Struct:
+    return struct.Struct("<BI" + "Bd" * count)
 
 
 def _integer(value: int, kind: int) -> bytes:
@@ -268,6 +292,11 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that are complete by these bytes; ``ProtocolError`` where no netstring is, now and later."""
         buffer, start, payloads = self._buffer, 0, []
+        colon = data.find(b":", 1, 10)
+        if colon > 0 and not buffer and self._size < 0 and data[-1:] == b"," and data[0] != ord("0"):
+            digits = data[:colon]
+            if digits.isdigit() and int(digits) == len(data) - colon - 2 <= self.max_frame:
+                return [data[colon + 1 : -1]]  # a frame as a whole, which is what comes nearly always
         buffer += data
         try:
             while True:

@@ -169,15 +169,16 @@ class Switchboard:
 
     def _next(self, exploit: bool) -> list[Question]:
         """The first questions, at most one of each session."""
+        if exploit and not self._greedy:
+            return []
         chosen: dict[int, Question] = {}
-        left: collections.deque[Question] = collections.deque()
+        left: list[Question] = []
         for question in self._asked:
-            fits = question.exploit == exploit and question.session not in chosen and len(chosen) < MOST_TOGETHER
-            if fits:
+            if question.exploit is exploit and len(chosen) < MOST_TOGETHER and question.session not in chosen:
                 chosen[question.session] = question
             else:
                 left.append(question)
-        self._asked = left
+        self._asked = collections.deque(left)
         return list(chosen.values())
 
     def _answer(self, questions: list[Question]) -> bool:

@@ -93,7 +93,8 @@ def test_quantities_have_the_unit_of_their_name(quantity, value, shown):
 
 def test_comparisons_can_be_measured_and_judged():
     numbers = {"steps_per_second": 1.0, "steps_per_cpu_second": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
-    numbers |= {"add_seconds": 1.0, "peak_bytes": 1.0, "state_bytes": 1.0}
+    numbers |= {"add_seconds": 1.0, "peak_bytes": 1.0, "state_bytes": 1.0, "added_bytes": 1.0, "late_bytes": 1.0}
+    numbers |= {"message_cpu_seconds": 1.0, "policy_cpu_seconds": 1.0, "answer_seconds": 1.0, "mean_batch": 1.0}
     for name, comparison in COMPARISONS.items():
         assert comparison.quantity in numbers, name
         assert any(bar.limit != "-" for bar in comparison.bars), f"{name}: nothing is asked"
@@ -111,7 +112,7 @@ def test_trainings_that_are_measured_can_be_built():
         for side in comparison.sides.values():
             config = side.settings.get("config", {})
             # mjx differs by its backend only, and takes seconds to load.
-            if side.driver == "training" and config not in built and config["env"].get("backend") != "mjx":
+            if side.driver in ("training", "wire_training") and config not in built and config["env"].get("backend") != "mjx":
                 build_workflow(OmegaConf.create({**config, "eval_interval": 0}))
                 built.append(config)
     assert len(built) > 10
@@ -120,6 +121,15 @@ def test_trainings_that_are_measured_can_be_built():
 def test_one_seed_of_ppo_is_asked_for_by_wall_and_by_processor_time():
     quantities = {made.quantity for made in COMPARISONS["ppo_cartpole_1seed"].bars if made.at_least}
     assert quantities == {"steps_per_second", "steps_per_cpu_second"}
+
+
+def test_a_server_is_measured_by_what_it_cannot_do_without():
+    readings = {
+        "server": [{"message_cpu_seconds": 30.0, "policy_cpu_seconds": 5.0}],
+        "echo": [{"message_cpu_seconds": 15.0}],
+    }
+    made = Bar("over_echo_and_policy", ("server", "echo"), "message_cpu_seconds", "", at_most=1.3)
+    assert made.judge(readings) == Verdict(value=1.5, lowest=1.5, highest=1.5, met=False)
 
 
 def test_memory_of_the_bare_process_is_without_its_own_state():

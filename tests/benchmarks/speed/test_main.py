@@ -15,7 +15,7 @@ def test_a_comparison_that_does_not_exist_is_told(capsys):
     assert "there is no comparison 'replay_ad'. Did you mean 'replay_add'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "peer"), [("dqn_cartpole", "rejax"), ("host_ppo_hopper_sb3", "sb3")])
+@pytest.mark.parametrize(("name", "peer"), [("dqn_cartpole", "rejax"), ("host_ppo_hopper_sb3", "sb3"), ("serving_grpc", "grpc")])
 def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
     monkeypatch.delenv(f"{peer.upper()}_PYTHON", raising=False)
     assert main([name]) == 0
@@ -23,6 +23,7 @@ def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
 
 
 def test_a_peer_is_run_by_its_python(capsys, monkeypatch):
+    monkeypatch.delenv("GRPC_PYTHON", raising=False)
     asked = {}
 
     def run(comparison, pythons, rounds, folder, say):
@@ -31,5 +32,5 @@ def test_a_peer_is_run_by_its_python(capsys, monkeypatch):
 
     monkeypatch.setattr(command, "run_comparison", run)
     assert main(["host_ppo_cartpole_sb3", "--sb3-python", "theirs", "--rejax-python", "another"]) == 1
-    assert asked == {"sb3": "theirs", "rejax": "another"}
+    assert asked == {"sb3": "theirs", "rejax": "another", "grpc": None}
     assert "no process was started" in capsys.readouterr().err
