@@ -70,7 +70,7 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     assert env.action_space == Box(-1.0, 1.0, (2,))  # agents act in [-1, 1]
     state = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
-    with pytest.raises(HostEnvError, match="evorl serve agent=.* env=remote, and play .* evorl act run="):
+    with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, and play .* evorl act run="):
         env.simulators.usual.step(np.zeros((3, 2)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="come over the network"):
         jax.block_until_ready(env.step(state, jnp.zeros((3, 2))))
