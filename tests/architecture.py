@@ -34,13 +34,13 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "brax": ("evorl/envs/brax",),
     "mujoco": ("evorl/envs/brax", "evorl/envs/mjx", "evorl/envs/mujoco", "evorl/envs/playground"),
     **{name: (f"evorl/envs/{name}",) for name in ["gymnax", *ENV_LIBRARIES]},
-    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool"),  # whose spaces are Gymnasium's
+    "gymnasium": ("evorl/envs/gymnasium", "evorl/envs/envpool", "evorl/apps/files/"),  # EnvPool's spaces are its own
     "mujoco_playground": ("evorl/envs/playground",),
     "ray": ("evorl/actors/ray_pool",),
-    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium",)),
+    **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
-    "aiohttp": ("evorl/serving/",),
+    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/serving/",)),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
@@ -52,9 +52,8 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
-OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"av onnx onnxruntime optuna wandb evosax gymnasium gymnasium_robotics".split()}
-OPTIONAL_LIBRARIES |= {"aiohttp", "ale_py", "ray", "mujoco", "mujoco_playground", "minari"}
-
+OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}
+OPTIONAL_LIBRARIES |= {"mujoco_playground", "onnx", "onnxruntime", "optuna", "ray", "wandb"}
 DEVICE_HOMES = ("evorl/execution/",)
 DEVICE_NAMES = (
     "jax.sharding jax.shard_map jax.make_mesh jax.set_mesh jax.devices jax.local_devices jax.device_count "

@@ -173,7 +173,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
     assert "agent_state" in state.get("members", state)
 
 
-NOT_OF_GYMNAX = ("brax", *available_envs()["brax"], "atari", "user")
+NOT_OF_GYMNAX = ("brax", *available_envs()["brax"], "atari", "remote", "user")
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -17,7 +17,11 @@ Medians = Mapping[str, Reading]
 
 DRIVERS = {  # what a child process runs, python -m
     **{name: f"benchmarks.speed.drivers.{name}" for name in ("training", "floor", "replay_adding", "process")},
-    "acquiring": "benchmarks.speed.drivers.acquiring",
+    **{
+        name: f"benchmarks.speed.drivers.{name}"
+        for name in ("acquiring", "serving", "echoing", "serving_memory", "wire_training")
+    },
+    "grpc": "benchmarks.speed.peers.grpc_serving",
     "rejax": "benchmarks.speed.peers.rejax_training",
     "evosax": "benchmarks.speed.peers.evosax_evolution",
     "brax": "benchmarks.speed.peers.brax_training",
@@ -27,6 +31,7 @@ DRIVERS = {  # what a child process runs, python -m
 }
 OWN_PYTHON = {  # peers that need other packages than ours, and which: each in a virtual environment of its own
     "rejax": "rejax 0.1.3 and gymnax 0.0.9",
+    "grpc": "ours and grpcio 1.85.1",
     "sb3": "stable-baselines3 2.9.2, sbx-rl 0.28.0, gymnasium[mujoco] 1.4.0 and imageio",
 }
 CPU_QUANTITIES = {  # the same by the processor time of all threads, which depends less on what else the machine does
@@ -80,7 +85,13 @@ def per_state(medians: Medians, quantity: str, large: str, bare: str) -> float:
     return (added + medians[bare]["state_bytes"]) / medians[large]["state_bytes"]
 
 
-FORMULAS: Mapping[str, Callable[..., float]] = {f.__name__: f for f in (ratio, difference, value, per_state)}
+def over_echo_and_policy(medians: Medians, quantity: str, server: str, echo: str) -> float:
+    """What a server takes, in units of what it cannot do without: bare messages, and its policy's own share."""
+    return medians[server][quantity] / (medians[echo][quantity] + medians[server]["policy_cpu_seconds"])
+
+
+_FORMULAS = (ratio, difference, value, per_state, over_echo_and_policy)
+FORMULAS: Mapping[str, Callable[..., float]] = {f.__name__: f for f in _FORMULAS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +176,7 @@ class Comparison:
         sides: by name.
         bars: what is asked of their medians.
         quantity: the entry of a reading that is shown.
+        most_rounds: where one takes minutes; ``None`` for as many as are asked for.
     """
 
     name: str
@@ -172,6 +184,7 @@ class Comparison:
     sides: Mapping[str, Side]
     bars: Sequence[Bar]
     quantity: str = "steps_per_second"
+    most_rounds: int | None = None
 
     @property
     def pythons(self) -> set[str]:
@@ -226,19 +239,25 @@ def read_comparisons(path: Path = COMPARISON_FILE) -> dict[str, Comparison]:
 
 
 def _comparison(
-    name: str, title: str, sides: Mapping[str, Any], bars: Sequence[Any], quantity: str = Comparison.quantity
+    name: str,
+    title: str,
+    sides: Mapping[str, Any],
+    bars: Sequence[Any],
+    quantity: str = Comparison.quantity,
+    most_rounds: int | None = None,
 ) -> Comparison:
     for side, settings in sides.items():
         if settings["driver"] not in DRIVERS:
             raise ValueError(f"{name}, side {side!r}: {settings['driver']!r} is no driver; there are {list(DRIVERS)}")
     made = {side: Side(s["driver"], {k: v for k, v in s.items() if k != "driver"}) for side, s in sides.items()}
-    return Comparison(name, title, made, [_bar(name, made, quantity, bar) for bar in bars], quantity)
+    return Comparison(name, title, made, [_bar(name, made, quantity, bar) for bar in bars], quantity, most_rounds)
 
 
 def _bar(name: str, sides: Mapping[str, Side], shown: str, fields: dict[str, Any]) -> Bar:
     formulas = [key for key in fields if key in FORMULAS]
     if len(formulas) != 1:
         raise ValueError(f"{name}: a bar has one of {list(FORMULAS)}, this one has {formulas}")
+    fields = dict(fields)  # comparisons may share it
     operands = fields.pop(formulas[0])
     operands = (operands,) if isinstance(operands, str) else tuple(operands)
     if missing := [side for side in operands if side not in sides]:

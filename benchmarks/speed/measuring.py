@@ -94,7 +94,7 @@ def run_comparison(
     Args:
         comparison: what to compare.
         pythons: interpreters by the name that ``Side.python`` has; ours where there is none.
-        rounds: how many.
+        rounds: how many; the comparison may be content with fewer.
         folder: for logs and compiled programs.
         say: what to do with a line about every round.
 
@@ -104,6 +104,7 @@ def run_comparison(
     """
     rows: list[dict[str, Any]] = []
     loads = []
+    rounds = min(rounds, comparison.most_rounds or rounds)
     with ExitStack() as stack:
         children = {}
         for name, side in comparison.sides.items():

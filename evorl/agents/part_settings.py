@@ -13,7 +13,7 @@ class TorsoSettings(PyTreeNode):
     """A torso, see ``build_torso``.
 
     Attributes:
-        torso: layers, a number being a dense one of that width; or minatar, nature, impala or universe.
+        torso: layers, a number being a dense one of that width; or minatar, nature, classic, impala or universe.
         activation: by name; or kaf, or {name: kaf, kernel: rbf2d}: every neuron learns its own.
         layer_norm: normalise before each activation.
         orthogonal: orthogonal initial weights.

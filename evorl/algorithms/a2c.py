@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
@@ -29,13 +30,22 @@ class A2CAgent(ActorCriticAgent):
         value_coefficient: weight of the value loss.
         entropy_coefficient: weight of the entropy bonus.
         normalize_advantages: whether advantages are standardised over each trajectory.
+        policy_loss_clip: the policy loss counts within minus this and this, beyond which it teaches nothing; ``None``
+            for no limit.
+        value_loss_clip: likewise the value loss.
     """
 
     value_coefficient: float = 0.5
     entropy_coefficient: float | Schedule = 0.0
     normalize_advantages: bool = False
+    policy_loss_clip: float | None = None
+    value_loss_clip: float | None = None
 
-    ranges: ClassVar[Mapping[str, str]] = {"value_coefficient": "[0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {
+        "value_coefficient": "[0, inf)",
+        "policy_loss_clip": "(0, inf)",
+        "value_loss_clip": "(0, inf)",
+    }
 
     def loss(
         self, params: Params, agent_state: AgentState, batch: ActorCriticBatch, progress: jax.Array
@@ -44,6 +54,10 @@ class A2CAgent(ActorCriticAgent):
         policy, values, _ = self.estimates_of_batch(agent_state, params, batch)
         policy_loss = policy_gradient(policy.log_prob(batch.raw_actions), batch.advantages).mean()
         value_loss = squared_error(values, batch.targets).mean()
+        if (bound := self.policy_loss_clip) is not None:
+            policy_loss = jnp.clip(policy_loss, -bound, bound)
+        if (bound := self.value_loss_clip) is not None:
+            value_loss = jnp.clip(value_loss, -bound, bound)
         entropy = policy.entropy().mean()
         entropy_coefficient = value_at(self.entropy_coefficient, progress)
         loss = policy_loss + self.value_coefficient * value_loss - entropy_coefficient * entropy

@@ -75,6 +75,7 @@ class DQNAgent(ActionValueAgent):
         support_low: the lowest return on the grid.
         support_high: the highest.
         double: whether the present network chooses the action whose value the target network gives.
+        absolute_errors: learn expected values from the sizes of errors instead of their squares.
         huber_delta: where the loss of expected or quantile values turns linear; ``None`` for squared errors of expected
             values, and 1 for quantiles.
     """
@@ -83,6 +84,7 @@ class DQNAgent(ActionValueAgent):
     support_low: float = 0.0
     support_high: float = 100.0
     double: bool = True
+    absolute_errors: bool = False
     huber_delta: float | None = None
 
     ranges: ClassVar[Mapping[str, str]] = {"huber_delta": "(0, inf)"}
@@ -101,6 +103,10 @@ class DQNAgent(ActionValueAgent):
         return {"network": network}
 
     def __post_init__(self) -> None:
+        if self.absolute_errors and (self.values != "expected" or self.huber_delta is not None):
+            raise ValueError(
+                "agent.absolute_errors=true is for agent.values=expected without agent.huber_delta: leave one out."
+            )
         if self.values == "quantile" and self.huber_delta is None:
             raise ValueError(
                 "agent.values=quantile needs agent.huber_delta: a number, small for the plain quantile loss."
@@ -152,6 +158,8 @@ class DQNAgent(ActionValueAgent):
         """Losses and what priorities are made of, both ``[N]``."""
         if self.values == "expected":
             errors = td_error(chosen, rewards, discounts, next_chosen)
+            if self.absolute_errors:
+                return jnp.abs(errors), errors
             if self.huber_delta is None:
                 return 0.5 * jnp.square(errors), errors
             return optax.huber_loss(errors, delta=self.huber_delta), errors

@@ -96,12 +96,18 @@ class TD3Agent(CriticEnsembleAgent):
         actions = self.policy_actions(agent_state, params.policy, obs)
         return self._expected(self.critics(agent_state, params.critic, obs, actions))
 
+    def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
+        """The state that acts at this point of the training: with the scale of its noise, where that changes."""
+        return agent_state.replace(extra_state=self.noise.at_progress(progress))
+
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The policy's actions with noise; a recurrent state is the noise's."""
         actions = self.policy_actions(agent_state, agent_state.params.policy, sample_batch.obs)
-        actions, recurrent_state = self.noise.add(key, actions, (sample_batch.extras or {}).get("recurrent_state"))
+        scale = agent_state.extra_state
+        noise = self.noise if scale is None else self.noise.replace(scale=scale)
+        actions, recurrent_state = noise.add(key, actions, (sample_batch.extras or {}).get("recurrent_state"))
         return actions, PyTreeDict() if recurrent_state is None else PyTreeDict(recurrent_state=recurrent_state)
 
     def evaluate_actions(

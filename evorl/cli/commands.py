@@ -36,7 +36,24 @@ COMMANDS: dict[str, Command] = {
     "serve": Command(
         "Train by simulators that come over the network.",
         "[agent=ppo] [env=remote] env.obs_space='{shape: [4]}' env.action_space='{n: 2}' [serve.bind=127.0.0.1:7001]",
-        "evorl.cli.serve_commands:serve",
+        "evorl.cli.commands:serve",
+    ),
+    "act": Command(
+        "Serve the policy of a run to simulators, games and robots that ask over the network.",
+        "run=<run>|latest [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
+        "evorl.export.policy_serving:act_from_arguments",
+        "evorl.export.policy_serving:OPTIONS",
+    ),
+    "serve-parameters": Command(
+        "Keep the parameters of a training that workers in other processes learn for.",
+        "[agent=a2c] [env=cartpole] [parameters.mode=averaging] [parameters.bind=127.0.0.1:7000] [resume=<run>|latest]",
+        "evorl.cli.commands:serve_parameters",
+    ),
+    "work": Command(
+        "Learn for a parameter server, which says what.",
+        "<address> [worker=0] [token=env:NAME]",
+        "evorl.cli.parameter_serving:work_from_arguments",
+        "evorl.cli.parameter_serving:OPTIONS",
     ),
     "evaluate": Command(
         "Play episodes with the best checkpoint of a run.",
@@ -64,6 +81,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.listing:list_runs",
         "evorl.cli.listing:OPTIONS",
     ),
+    "watch": Command(
+        "Show runs on a live page, and take metrics from clients.",
+        "[<run>|latest|<folder> ...] [port=7002] [bind=127.0.0.1] [token=new] [open=true]",
+        "evorl.cli.live_watching:watch_runs",
+        "evorl.cli.live_watching:OPTIONS",
+    ),
     "report": Command(
         "Write a page on a run, or one that compares many.",
         "<run>|latest|<folder> ... [by=agent] [to=report.html] [csv=table.csv]",
@@ -87,6 +110,30 @@ COMMANDS: dict[str, Command] = {
         "<module>:<function> [steps=200] [arguments={...}]",
         "evorl.cli.env_checking:check_env_from_arguments",
         "evorl.cli.env_checking:OPTIONS",
+    ),
+    "new": Command(
+        "Make the folder of an app: a simulator in plain Python and one file of settings.",
+        "<folder> [algorithm=<name>] [env=bandit|gymnasium|gymnasium/<id>|vizdoom|deepmind-lab|empty]",
+        "evorl.cli.app_commands:new_from_arguments",
+        "evorl.cli.app_commands:NEW_OPTIONS",
+    ),
+    "generate": Command(
+        "Write a part of an app anew: its simulator, an algorithm of its own, files for containers.",
+        "[algorithm=<name>] [env=<simulator>] [docker=true]",
+        "evorl.cli.app_commands:generate_from_arguments",
+        "evorl.cli.app_commands:GENERATE_OPTIONS",
+    ),
+    "config": Command(
+        "Tell which algorithms and simulators an app can have, or fill their settings in.",
+        "[algorithm=<name>|<experiment>] [env=<simulator>] [list=true]",
+        "evorl.cli.app_commands:config_from_arguments",
+        "evorl.cli.app_commands:CONFIG_OPTIONS",
+    ),
+    "run": Command(
+        "Run an app: its training server, its simulators, its live page, until the simulators have ended.",
+        "[all|server|environment|metrics] [-n 4] [--exploit] [--show-ui] [setting=value ...]",
+        "evorl.cli.app_running:run_from_arguments",
+        "evorl.cli.app_running:OPTIONS",
     ),
 }
 
@@ -181,6 +228,21 @@ def train(arguments: list[str]) -> None:
 
     _as_command_line(arguments)
     main.train()
+
+
+def serve(arguments: list[str]) -> None:
+    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
+    if any(argument.startswith("run=") for argument in arguments):
+        run(["act", *arguments])
+    else:
+        names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
+        train(arguments if names_env else ["env=remote", *arguments])
+
+
+def serve_parameters(arguments: list[str]) -> None:
+    """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
+    goes_on = any(argument.startswith(("resume=", "parameters=")) for argument in arguments)
+    train(arguments if goes_on else ["parameters=server", *arguments])
 
 
 def evaluate(arguments: list[str]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
 _RECORDERS = ("progress", "tensorboard", "wandb")
-_GROUPS = ("agent", "env", "experiment", "evolution")
+_GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
 def check_run_settings(config: DictConfig) -> None:
@@ -26,9 +26,13 @@ def check_run_settings(config: DictConfig) -> None:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
     config.checkpoints_kept = positive(config.checkpoints_kept, "checkpoints_kept")
-    interval = config.get("render_interval", 0)
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 <= interval < float("inf"):
-        raise ValueError(f"render_interval must be a number of environment steps, or 0 for never; got {interval!r}.")
+    for name in ("best_checkpoints_kept", "best_over"):
+        if name in config:
+            config[name] = positive(config[name], name)
+    for name, unit in {"render_interval": "environment steps", "checkpoint_seconds": "seconds"}.items():
+        interval = config.get(name, 0)
+        if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 <= interval < float("inf"):
+            raise ValueError(f"{name} must be a number of {unit}, or 0 for never; got {interval!r}.")
     recorders = config.recorders
     if not isinstance(recorders, Mapping):
         raise ValueError(f"recorders must be a mapping such as {{progress: true, wandb: false}}, got {recorders!r}.")
@@ -40,6 +44,15 @@ def check_run_settings(config: DictConfig) -> None:
     if not isinstance(config.compilation_cache, bool | str):
         raise ValueError(f"compilation_cache must be true, false or a folder, got {config.compilation_cache!r}.")
     wandb_settings(config)
+
+
+def checkpoint_rules(config: DictConfig) -> dict[str, Any]:
+    """Arguments of the run's checkpointer; a run of before has none of these settings."""
+    return {
+        "best_to_keep": config.get("best_checkpoints_kept", 1),
+        "score_over": config.get("best_over", 1),
+        "seconds": config.get("checkpoint_seconds", 0),
+    }
 
 
 def wandb_settings(config: DictConfig) -> dict[str, Any] | None:

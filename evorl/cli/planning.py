@@ -79,7 +79,7 @@ def file_lines(config: Mapping[str, Any], plan: Preflight) -> list[str]:
     evaluation = config["evaluation"]
     names += ["episodes/"] if evaluation["save_episodes"] else []
     names += ["plots/"] if evaluation["plot_episodes"] else []
-    kept = config["checkpoints_kept"] + 1
+    kept = config["checkpoints_kept"] + config.get("best_checkpoints_kept", 1)
     size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
     return [
         f"files         {config['runs_folder']}/.../: {', '.join(names)}, checkpoints/ ({kept} of up to {size} each)"

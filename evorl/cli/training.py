@@ -12,9 +12,10 @@ from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title
 from evorl.cli.composition import config_folder
 from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import check_run_settings, wandb_settings
+from evorl.cli.overrides import check_run_settings, checkpoint_rules, wandb_settings
+from evorl.cli.parameter_serving import parameter_service, settle_parameters
 from evorl.cli.planning import refuse_hopeless_sizes
-from evorl.cli.serve_commands import stop_waiting_when, with_training_server
+from evorl.cli.remote_training import connect_training_server, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
 
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from evorl.cli.multirun import JobPlace, Trained
+    from evorl.cli.parameter_serving import ParameterService
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
 _STARTED = time.perf_counter()
@@ -43,12 +46,14 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     started = time.perf_counter() if place else _STARTED
     config, resumed = _config_of(config, overrides)
     check_run_settings(config)
+    settle_parameters(config, place is not None)
     if config.get("sweep") is not None or config.get("search") is not None:
         return _compare(config, resumed, overrides)
     refuse_hopeless_sizes(config)
     prepare_for(config)
     refuse_different_settings(f"{config} {resumed}")
     workflow = with_training_server(build_workflow(config), config)
+    served = parameter_service(workflow, config)
     beginning = None if resumed else warm_start_from(config, workflow)
     chosen = choices()
     title = config.title = title_of(config, chosen)
@@ -56,10 +61,11 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records)
+    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records, **checkpoint_rules(config))
     state = progress = None
-    if resumed:
+    if resumed and not served:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
+    if resumed:
         resumed.update_config(config)  # the next resume goes on with it
     _note_start(folder, overrides)
     recorder = make_recorder(
@@ -81,17 +87,9 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         if beginning:
             state = begin_with(beginning, config.seed, recorder)
         stops = functools.partial(_any_stops, should_stop, place)
-        stop_waiting_when(workflow, stops)
+        connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
-            workflow.learn(
-                state,
-                key=config.seed,
-                recorder=recorder,
-                checkpointer=checkpointer,
-                progress=progress,
-                eval_at_start=config.get("eval_at_start", False),
-                should_stop=stops,
-            )
+            _learn(workflow, served, config, state, progress, recorder, checkpointer, stops)
         stopped = any_says(stops())
         end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
         if stopped and not place:
@@ -100,6 +98,31 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _learn(
+    workflow: Workflow,
+    served: ParameterService | None,
+    config: DictConfig,
+    state: State | None,
+    progress: dict[str, Any] | None,
+    recorder: Recorder,
+    checkpointer: RunCheckpointer,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Learn here, or by workers that come over the network."""
+    if served:
+        served.serve(recorder, checkpointer, should_stop)
+        return
+    workflow.learn(
+        state,
+        key=config.seed,
+        recorder=recorder,
+        checkpointer=checkpointer,
+        progress=progress,
+        eval_at_start=config.get("eval_at_start", False),
+        should_stop=should_stop,
+    )
 
 
 def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None) -> bool:

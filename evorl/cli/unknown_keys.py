@@ -65,7 +65,8 @@ def _chosen(key: str) -> Any:
 
 def _is_choice(argument: str) -> bool:
     name, equals, value = argument.partition("=")
-    return bool(equals and value) and name in ("agent", "env", "experiment", "inner", "learner", "evolution", "replay")
+    groups = ("agent", "env", "experiment", "inner", "learner", "evolution", "replay", "parameters")
+    return bool(equals and value) and name in groups
 
 
 def _own_folders(arguments: list[str]) -> Iterator[str]:

@@ -103,7 +103,7 @@ class EnvPoolXlaEnv(VectorEnv):
     def _start(self, keys: jax.Array, env_id: jax.Array) -> EnvState:
         episode = jnp.zeros_like(env_id)
         answer = joined_under_vmap(self._reset_rows)(jax.random.key_data(keys))
-        return self._rows._started(answer, keys, env_id, episode)
+        return self._rows.started(answer, keys, env_id, episode)
 
     def _continue(self, env_state: EnvState, stepped: EnvState) -> EnvState:
         return self._rows._continue(env_state, stepped)

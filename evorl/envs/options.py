@@ -28,6 +28,7 @@ class EnvOptions:
             divided by ``action_repeat`` decisions, rounded up. ``None`` for the environment's usual one.
         action_repeat: apply each action that many times; ``info.steps`` counts decisions.
         history: how many of the last observations are seen together, see ``FrameStackWrapper``.
+        reward_transform: a function of the reward: tanh, arctan, sign, sqrt or log, all of which keep its sign.
         reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
         reward_scale: factor of the reward.
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
@@ -46,6 +47,7 @@ class EnvOptions:
     max_episode_steps: int | None = None
     action_repeat: int = 1
     history: int = 1
+    reward_transform: str | None = None
     reward_clip: float | None = None
     reward_scale: float | None = None
     sparse_reward_interval: int | None = None

@@ -12,14 +12,19 @@ from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers.reward import (
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    RewardTransformWrapper,
+    SparseRewardWrapper,
+)
 
 
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
     From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
-    flatten, select, frame stack, reward clip, sparse reward, reward scale, vmap with autoreset. So
+    flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale, vmap with autoreset. So
     ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
 
     Args:
@@ -58,6 +63,8 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
         env = ObsSelectWrapper(env, chosen.observed)
     if chosen.history > 1:
         env = FrameStackWrapper(env, chosen.history)
+    if chosen.reward_transform is not None:
+        env = RewardTransformWrapper(env, chosen.reward_transform)
     if chosen.reward_clip is not None:
         env = RewardClipWrapper(env, chosen.reward_clip)
     if chosen.sparse_reward_interval is not None:

@@ -22,7 +22,7 @@ from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.intervals import EveryIterations, Interval, every
-from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
 from evorl.ops.trees import num_rows
@@ -42,7 +42,7 @@ class TrainingDiverged(ArithmeticError):
 
 
 class Checkpointer(Protocol):
-    """Where states are saved."""
+    """Where states are saved. It may have rules of its own for when, see ``RunCheckpointer``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
         """Keep a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
@@ -101,11 +101,11 @@ class LearningRun:
         self.iterations = iterations
         self.counted = counted  # environment steps over all seeds, where iterations differ in them
         self.best_score = float(progress.get("best_score", -math.inf))
+        self.score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: dict[str, float | int] = {}
         self.seconds_per_iteration = math.inf
         self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
-        self.chunk_steps = 0
         self.num_seeds = workflow.execution.num_seeds or 1
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
@@ -280,19 +280,23 @@ class LearningRun:
 
     def _between_chunks(self, state: State) -> None:
         """What is due at this iteration, of which ``state`` is."""
-        score = None
-        evaluated: dict[str, float | int] = {}
+        score, evaluated = None, {}
         if self._is_due(self.evaluations):
             evaluated = self._evaluate(state)
-            score = float(evaluated["eval/episode_return"])
+            score = self.score.push(float(evaluated["eval/episode_return"]), self.workflow.eval_episodes)
         if evaluated or self._is_due(self.rows):
             self._write_row(evaluated)
             self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
+        is_due = self._is_due(self.checkpoints) or self._is_asked_for(score)
         if score is not None and score > self.best_score:
-            self.best_score = score
+            self.best_score, is_due = score, True
+        if is_due:
             self._save(state, score)
-        elif self._is_due(self.checkpoints):
-            self._save(state, score)
+
+    def _is_asked_for(self, score: float | None) -> bool:
+        """Whether the checkpointer wants the state by rules of its own, in any of the processes: they save together."""
+        checkpointer: Any = self.checkpointer
+        return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
     def _write_row(self, evaluated: dict[str, float | int]) -> None:
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
@@ -305,12 +309,8 @@ class LearningRun:
         if self.checkpointer is None:
             return
         self._refuse_broken_parameters(state)
-        progress = {
-            "iterations": self.iterations,
-            "timesteps": self.timesteps,
-            "best_score": self.best_score,
-            "means": self.means.to_json(),
-        }
+        progress = {"iterations": self.iterations, "timesteps": self.timesteps, "best_score": self.best_score}
+        progress |= {"means": self.means.to_json(), **self.score.to_json()}
         self.checkpointer.save(state, progress, score)
         self.saved_at, self.saved_timesteps = self.iterations, self.timesteps
 

@@ -1,8 +1,10 @@
-"""Rows of metrics: means over the iterations between two of them, and what an evaluation says."""
+"""Rows of metrics: means over the iterations between two of them, and what an evaluation says and is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,9 @@ class RunningMeans:
 
     def add(self, rows: PyTreeDict) -> None:
         """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
-        flat = {f"train/{name}": values for name, values in rows.items() if name != "episodes"}
+        # What is said of a server is no metric of the training.
+        named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
+        flat = {name: values for name, values in named.items() if name != "train/episodes"}
         if "episodes" in rows:
             episodes: EpisodeStatistics = rows.episodes
             flat["episodes/count"] = episodes.count
@@ -42,7 +46,7 @@ class RunningMeans:
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {
-            name: total / iterations for name, total in sums.items() if iterations and name.startswith("train/")
+            name: total / iterations for name, total in sums.items() if iterations and not name.startswith("episodes/")
         }
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)
@@ -54,6 +58,33 @@ class RunningMeans:
     def to_json(self) -> dict[str, float]:
         """What has been summed since the last row."""
         return dict(self.sums)
+
+
+class SlidingScore:
+    """The score by which a checkpoint is the best: the mean over the last few evaluations, by their episodes.
+
+    One lucky evaluation then makes no checkpoint the best.
+
+    Args:
+        over: how many evaluations; 1 for each by itself.
+        before: pairs of mean and weight from before a resume, oldest first.
+    """
+
+    def __init__(self, over: int = 1, before: Iterable[Sequence[float]] = ()) -> None:
+        if over < 1:
+            raise ValueError(f"a score is over at least 1 evaluation, got {over}.")
+        self._last: deque[tuple[float, float]] = deque(((mean, weight) for mean, weight in before), maxlen=over)
+
+    def push(self, mean: float, weight: float) -> float:
+        """The score after one more evaluation: ``sum(mean weight) / sum(weight)``; one that is not finite has none."""
+        if self._last.maxlen == 1 or not math.isfinite(mean):
+            return mean
+        self._last.append((mean, weight))
+        return sum(mean * weight for mean, weight in self._last) / sum(weight for _, weight in self._last)
+
+    def to_json(self) -> dict[str, list[list[float]]]:
+        """What a checkpoint notes to go on from: ``scores``; nothing where each counts by itself."""
+        return {"scores": [list(pair) for pair in self._last]} if self._last else {}
 
 
 def describe_evaluation(metrics: PyTreeDict) -> dict[str, float | int]:

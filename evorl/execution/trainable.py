@@ -71,6 +71,11 @@ class Trainable(Protocol):
         ...
 
     @property
+    def eval_episodes(self) -> int:
+        """Complete episodes in one evaluation."""
+        ...
+
+    @property
     def total_timesteps(self) -> float:
         """Environment steps of the whole training, for each seed."""
         ...

@@ -14,12 +14,18 @@ from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers.reward import (
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    RewardTransformWrapper,
+    SparseRewardWrapper,
+)
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
 _MAPPING = (ActionSquashWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
-_OTHERS = (ActionRepeatWrapper, EpisodeWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
+_OF_REWARDS = (RewardTransformWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
+_OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 
 
 class FrameMemory(PyTreeData):

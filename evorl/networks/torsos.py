@@ -99,6 +99,8 @@ PRESETS: dict[str, tuple[Layer, ...]] = {
         "flatten",
         Dense(512),
     ),
+    # Mnih et al. 2016, section 5.1, in front of its dense layer, and RELAAX (`universe: false`); both with relu.
+    "classic": (Convolution(16, 8, 4, "same"), Convolution(32, 4, 2, "same"), "flatten"),
     # Pathak et al. 2017, section 3, and RELAAX for images (its `universe` input); both with activation elu.
     "universe": (*(4 * (Convolution(32, 3, 2, "same"),)), "flatten"),
     # Espeholt et al. 2018, figure 3, right.

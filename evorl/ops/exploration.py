@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.ops.random import draw, split_rows
+from evorl.ops.schedules import Schedule, value_at
 from evorl.types import Key, PyTreeDict, PyTreeNode
 
 
@@ -70,14 +71,14 @@ class ActionNoise(PyTreeNode):
 
     Attributes:
         kind: ``gaussian``, drawn anew at each step, or ``ornstein_uhlenbeck``, which wanders.
-        scale: standard deviation of what is drawn at each step.
+        scale: standard deviation of what is drawn at each step, a number or a schedule.
         max_scale: each row draws its scale at the start of an episode, uniformly from ``scale`` up to this; ``None``
             for ``scale`` in all rows.
         theta: how fast noise that wanders goes back to 0: the correlation of two steps is ``1 - theta``.
     """
 
     kind: Literal["gaussian", "ornstein_uhlenbeck"] = "gaussian"
-    scale: float = 0.1
+    scale: float | Schedule = 0.1
     max_scale: float | None = None
     theta: float = 0.15
 
@@ -87,6 +88,10 @@ class ActionNoise(PyTreeNode):
         scale, greatest = self.scale, self.max_scale
         if isinstance(scale, int | float) and isinstance(greatest, int | float) and greatest < scale:
             raise ValueError(f"noise: max_scale={greatest:g} is below scale={scale:g}.")
+
+    def at_progress(self, progress: jax.Array) -> jax.Array | None:
+        """The scale at this share of the training; ``None`` where it stays."""
+        return jnp.asarray(value_at(self.scale, progress)) if isinstance(self.scale, Schedule) else None
 
     def initial_state(self, action_size: int) -> Any:
         """The recurrent state of one row where its episode starts; ``None`` for noise without one."""
@@ -106,7 +111,7 @@ class ActionNoise(PyTreeNode):
             recurrent_state: of the rows, leaves ``[..., *]``; ``None`` for noise without one.
         """
         noise_key, scale_key = split_rows(key)
-        scale = self.scale
+        scale: Any = value_at(self.scale, 0.0)  # of a schedule its start, where nobody told ``at_progress``
         if self.max_scale is not None:
             new_scale = scale + (self.max_scale - scale) * draw(jax.random.uniform, scale_key, actions.shape[:-1])
             scale = jnp.where(recurrent_state.scale > 0.0, recurrent_state.scale, new_scale)  # 0: the episode starts

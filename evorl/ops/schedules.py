@@ -23,7 +23,8 @@ class Schedule(PyTreeNode):
     Attributes:
         start: the value at the beginning.
         end: the value from ``share`` on.
-        share: the share of the training after which the end is reached.
+        share: the share of the training after which the end is reached; above 1 the training ends before it. A config
+            may give environment ``steps`` instead.
         kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; or ``exponential``,
             ``start (end / start)^progress``, whose ends are positive.
         power: of a polynomial schedule: above 1 the value changes fast first, slowly at the end.
@@ -35,7 +36,7 @@ class Schedule(PyTreeNode):
     kind: Literal["linear", "polynomial", "exponential"] = "linear"
     power: float = 2.0
 
-    ranges: ClassVar[Mapping[str, str]] = {"share": "(0, 1]", "power": "(0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {"share": "(0, inf)", "power": "(0, inf)"}
 
 
 def value_at(value: jax.Array | float | Schedule, progress: jax.Array | float) -> jax.Array | float:

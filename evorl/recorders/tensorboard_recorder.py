@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from evorl.recorders.row_file import as_number
 from evorl.runs.files import make_folder, refuse_link, writing_to
@@ -46,9 +49,42 @@ class TensorBoardRecorder(Recorder):
         if time.monotonic() >= self._next_write:
             self._write_pending()
 
-    def close(self) -> None:
+    def write_histogram(
+        self, name: str, timesteps: int, values: np.ndarray, edges: Sequence[float], counts: Sequence[int]
+    ) -> None:
+        """Write how values are spread, at once.
+
+        Args:
+            name: of the metric.
+            timesteps: environment steps at which they were.
+            values: finite numbers, ``[N]``, at least one.
+            edges: of the bins, ``[K + 1]``.
+            counts: of the values in each, ``[K]``.
+        """
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.proto.summary_pb2 import (
+            HistogramProto,  # pyright: ignore[reportAttributeAccessIssue]
+            Summary,  # pyright: ignore[reportAttributeAccessIssue]
+        )
+
+        self.flush()
+        told = HistogramProto(
+            min=values.min(), max=values.max(), num=values.size, sum=values.sum(), sum_squares=values @ values,
+            bucket_limit=edges, bucket=[0, *counts],  # limits are the upper ones: the first bin is below all values
+        )  # fmt: skip
+        with writing_to(self.folder.parent):
+            writer = self._writer or self._open()
+            summary = Summary(value=[Summary.Value(tag=name, histo=told)])
+            writer.write_event(Event(wall_time=time.time(), step=timesteps, summary=summary))
+            writer.flush()
+
+    def flush(self) -> None:
+        """Write the rows that are kept back."""
         if self._pending:
             self._write_pending()
+
+    def close(self) -> None:
+        self.flush()
         writer, self._writer = self._writer, None
         if writer is not None:
             with writing_to(self.folder.parent):
@@ -74,10 +110,12 @@ class TensorBoardRecorder(Recorder):
         from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
         make_folder(self.folder)
-        for path in self.folder.iterdir():
+        before = list(self.folder.iterdir())
+        for path in before:
             refuse_link(path)
         # The name has the second it was opened in; the rest keeps a quick resume from overwriting the first part.
-        self._writer = EventsWriter(str(self.folder / "events"), f".{os.getpid()}.{self._first_timesteps}")
+        name = f".{os.getpid()}.{self._first_timesteps}.{len(before)}"
+        self._writer = EventsWriter(str(self.folder / "events"), name)
         if self._first_timesteps:
             purge = SessionLog(status=SessionLog.START)
             self._writer.write_event(Event(wall_time=time.time(), step=self._first_timesteps + 1, session_log=purge))

@@ -22,6 +22,7 @@ MOST_GROUPS = 8  # that are told apart without being asked for
 # Settings by which runs may differ without learning otherwise, and those that say which run it is.
 _BESIDE = {
     *"title sweep search eval_at_start render_interval resume run trust runs_folder recorders evaluation".split(),
+    *"best_checkpoints_kept best_over checkpoint_seconds".split(),
     *"checkpoints_kept compilation_cache devices env_chunk deterministic checkpoint_interval log_interval".split(),
 }
 _IDENTITY = {"workflow", "seed", "num_seeds", "env.library", "env.name"}

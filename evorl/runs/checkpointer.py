@@ -1,4 +1,4 @@
-"""The checkpoints of one run: the newest few and the best, each whole or not there at all.
+"""The checkpoints of one run: the newest few and the best ones, each whole or not there at all.
 
 A checkpoint is written under another name and renamed when complete, so a kill at any moment leaves the older ones as
 they were. Saving is synchronous: it takes some 20 ms for a small state and half a second for a gigabyte of replay,
@@ -22,7 +22,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,20 +43,39 @@ class RunCheckpointer:
 
     Args:
         folder: where the checkpoints lie; made when the first is saved.
-        max_to_keep: how many of the newest are kept; the best one is kept besides.
+        max_to_keep: how many of the newest are kept; the best are kept besides.
         records: files that grow along with the run, whose lengths each checkpoint notes.
+        best_to_keep: how many of the best are kept, by their scores; of equal ones the later.
+        score_over: how many evaluations a score is the mean of.
+        seconds: a state is wanted when the last one was saved so long ago; 0 leaves that to the run.
+        clock: what tells the seconds.
 
     Attributes:
+        has_rules: whether ``wants`` is to be asked.
         save_seconds: what saving has taken so far.
         notices: of the last ``restore``, in sentences: which checkpoints were damaged, and which was used instead.
     """
 
-    def __init__(self, folder: Path | str, max_to_keep: int = 3, records: Sequence[Path] = ()) -> None:
-        if max_to_keep < 1:
-            raise ValueError(f"max_to_keep must be at least 1, got {max_to_keep}.")
+    def __init__(
+        self,
+        folder: Path | str,
+        max_to_keep: int = 3,
+        records: Sequence[Path] = (),
+        *,
+        best_to_keep: int = 1,
+        score_over: int = 1,
+        seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for name, number in {"max_to_keep": max_to_keep, "best_to_keep": best_to_keep}.items():
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}.")
         self.folder = Path(folder).expanduser().absolute()
         self.max_to_keep = max_to_keep
         self.records = tuple(records)
+        self.best_to_keep, self.score_over, self.seconds = best_to_keep, score_over, seconds
+        self.has_rules = best_to_keep > 1 or seconds > 0.0
+        self._clock, self._last_save = clock, clock()
         self.save_seconds = 0.0
         self.notices: list[str] = []
 
@@ -72,15 +91,22 @@ class RunCheckpointer:
     @property
     def best_step(self) -> int | None:
         """The iteration with the best evaluation score, the later of equals; ``None`` when none was scored."""
-        scores = {step: self._score(step) for step in self.steps}
-        scored = [(score, step) for step, score in scores.items() if score is not None]
-        return max(scored)[1] if scored else None
+        return next((step for _, step in self._scored()), None)
 
     @property
     def best_score(self) -> float | None:
         """The evaluation score of the best checkpoint; ``None`` when none was scored."""
         best = self.best_step
         return None if best is None else self._score(best)
+
+    def wants(self, score: float | None) -> bool:
+        """Whether a state of now would be kept by ``seconds``, or for its score: as one of the best."""
+        if self.seconds > 0.0 and self._clock() - self._last_save >= self.seconds:
+            return True
+        if score is None or self.best_to_keep == 1 or not math.isfinite(score):
+            return False
+        best = self._scored()[: self.best_to_keep]
+        return len(best) < self.best_to_keep or score > best[-1][0]
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
         """Keep a state; when this returns it is on disk, and older ones are gone that need not be kept.
@@ -123,6 +149,7 @@ class RunCheckpointer:
             if is_first():
                 self._prune(step)
             wait_for_all()
+        self._last_save = self._clock()
         self.save_seconds += time.perf_counter() - start
 
     def restore(
@@ -252,12 +279,18 @@ class RunCheckpointer:
         except CheckpointError:
             return None
 
+    def _scored(self) -> list[tuple[float, int]]:
+        """Scores and their iterations, the best first."""
+        scores = ((self._score(step), step) for step in self.steps)
+        return sorted(((score, step) for score, step in scores if score is not None), reverse=True)
+
     def _lengths(self) -> dict[str, int]:
         return {path.name: path.stat().st_size for path in self.records if path.is_file()}
 
     def _prune(self, just_saved: int) -> None:
         steps = self.steps
-        staying = {*steps[-self.max_to_keep :], self.best_step, just_saved}
+        best = {step for _, step in self._scored()[: self.best_to_keep]}
+        staying = {*steps[-self.max_to_keep :], *best, just_saved}
         for step in steps:
             if step not in staying:
                 self._remove(step)

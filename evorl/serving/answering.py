@@ -123,21 +123,20 @@ class Answering:
 
     def ask(self, questions: Sequence[Question]) -> Answered:
         """Answers to questions of different sessions, all of which exploit or none; at most ``MOST_TOGETHER``."""
+        return self.run(self.told(questions), questions[0].exploit)
+
+    def told(self, questions: Sequence[Question]) -> Flat:
+        """What the program reads of questions: arrays filled up to the next of its sizes."""
+        return Flat.of(_as_arrays(questions, self._num_slots))
+
+    def run(self, told: Flat, exploit: bool) -> Answered:
+        """Call the program. Raises ``RuntimeError`` before an agent was published."""
         if self._acting is None or self._slots is None:
             raise RuntimeError("there is no agent yet: publish one before questions are answered.")
-        told = _as_arrays(questions, self._num_slots)
-        told_flat = Flat.of(told)
         program = _answering_program(
-            self._constant.treedef,
-            self._acting.treedef,
-            self._slots.treedef,
-            told_flat.treedef,
-            questions[0].exploit,
-            self._records,
+            self._constant.treedef, self._acting.treedef, self._slots.treedef, told.treedef, exploit, self._records
         )
-        leaves, actions, steps = program(
-            self._constant.leaves, self._acting.leaves, self._slots.leaves, told_flat.leaves
-        )
+        leaves, actions, steps = program(self._constant.leaves, self._acting.leaves, self._slots.leaves, told.leaves)
         self._slots = self._slots._replace(leaves=leaves)
         actions, steps = jax.device_get((actions, steps))
         return Answered(actions, steps)

@@ -1,309 +1,273 @@
-"""The wire of a simulator in one file: copy it beside a game, for instance as ``evorl_client.py``, and import it there.
+"""A simulator's end of the wire: ``AgentProxy`` asks a server for actions, ``TrainingBase`` plays episodes.
 
-Python 3.8 and its standard library are enough; NumPy is used where it is installed. The protocol is RLX, told byte by
-byte on the page "Clients" of the guide: ``encode`` makes the payload of a message, ``frame`` the netstring around it,
-``AgentProxy`` asks a server for actions, and ``TrainingBase`` plays episode after episode.
+Where this package is not installed, the protocol and this module stand in one file, which ``evorl.serving.client_copy``
+makes: so they need Python 3.8 and its standard library, and nothing else of the package than one another.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 import random
-import struct
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-VERSION = 1
-NONE, NULL, INT4, STRING, DOUBLE, BOOLEAN, IMAGE, NDARRAY, LIST, UINT4, INT64, DICT = range(12)
-_FIXED = {kind: struct.Struct("<" + code) for kind, code in ((INT4, "i"), (DOUBLE, "d"), (UINT4, "I"), (INT64, "q"))}
-# What an array may hold, with the letter that the module struct has for it.
-_DTYPES = dict(
-    zip("bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split(), "?bBhHiIqQefd")
-)
-_SCALED = {"L": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "LAB": 3, "HSV": 3}  # bytes of a pixel, read as [0, 1]
-_MODES = {mode: ("uint8", channels) for mode, channels in {**_SCALED, "P": 1, "LA": 2}.items()}
-_MODES.update({"I;16": ("uint16", 1), "I": ("int32", 1), "F": ("float32", 1)})
+from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, Limits, ProtocolError, decode, encode, frame
 
+if TYPE_CHECKING:
+    import ssl
 
-class ProtocolError(Exception):
-    """What came is no RLX, or what should go is too large for it."""
-
-
-class ConnectionClosed(ProtocolError):
-    """The other side has closed the connection."""
+__all__ = [
+    "AgentMetrics",
+    "AgentProxy",
+    "AgentProxyException",
+    "ConnectionClosed",
+    "FrameReader",
+    "Image",
+    "Limits",
+    "Options",
+    "ProtocolError",
+    "TrainingBase",
+    "decode",
+    "encode",
+    "frame",
+]
 
 
 class AgentProxyException(Exception):
     """No connection, no sense in the answer, or the server's own words why it refuses."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What is taken from the other side at most, so that it cannot make this one run out of memory."""
-
-    max_frame: int = 16 * 2**20  # bytes of a payload
-    max_depth: int = 16  # lists and dicts in one another
-    max_axes: int = 8  # of an array
-    max_values: int = 2**19  # in a message, those in lists and dicts too: in Python they take ten times their bytes
-
-
-@dataclass(frozen=True)
-class Image:
-    """A picture to send: its mode in Pillow's words (``L``, ``RGB`` ...), its size in pixels, its rows as bytes."""
-
-    mode: str
-    width: int
-    height: int
-    data: bytes
-
-
-@functools.lru_cache(maxsize=1)
-def _numpy() -> Any:
-    try:
-        import numpy
-    except ImportError:
-        return None
-    return numpy
-
-
-def encode(message: Mapping[str, Any]) -> bytes:
-    """The payload of a message: the version, then keys and values in their order.
-
-    Raises:
-        TypeError: for a value that the protocol has no type for, and a key that is no string.
-        OverflowError: for an integer beyond 64 bits.
-    """
-    return struct.pack("<I", VERSION) + _pairs(message, 0)
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode("utf-8")
-    return struct.pack("<I", len(raw)) + raw
-
-
-def _pairs(message: Mapping[str, Any], depth: int) -> bytes:
-    for key in message:
-        if not isinstance(key, str):
-            raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
-    return b"".join([_text(key) + _value(value, depth) for key, value in message.items()])
-
-
-def _value(value: Any, depth: int) -> bytes:
-    if value is None:
-        return bytes((NULL,))
-    if isinstance(value, bool):
-        return bytes((BOOLEAN, value))
-    if isinstance(value, float):
-        return struct.pack("<Bd", DOUBLE, value)
-    if isinstance(value, int):
-        return _integer(value, INT4 if -(2**31) <= value < 2**31 else INT64)
-    if isinstance(value, str):
-        return bytes((STRING,)) + _text(value)
-    if isinstance(value, Image):
-        size = struct.pack("<3I", value.width, value.height, len(value.data))
-        return bytes((IMAGE,)) + _text(value.mode) + size + value.data
-    if not isinstance(value, (list, tuple, Mapping)):
-        return _numpy_value(value)
-    if depth >= Limits.max_depth:
-        raise TypeError(f"lists and dicts in more than {Limits.max_depth} of one another: no reader takes them")
-    if isinstance(value, Mapping):
-        return struct.pack("<BI", DICT, len(value)) + _pairs(value, depth + 1)
-    return struct.pack("<BI", LIST, len(value)) + b"".join([_value(item, depth + 1) for item in value])
-
-
-def _integer(value: int, kind: int) -> bytes:
-    if not -(2**63) <= value < 2**63:
-        raise OverflowError(f"{value} is beyond the 64 bits that RLX has for an integer: send it as a string")
-    return bytes((kind,)) + _FIXED[kind].pack(value)
-
-
-def _numpy_value(value: Any) -> bytes:
-    np: Any = sys.modules.get("numpy")  # where nothing has imported it, nothing is of it
-    if np and isinstance(value, np.ndarray) and value.dtype.name in _DTYPES:
-        raw = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
-        shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
-        return bytes((NDARRAY,)) + _text(value.dtype.name) + shape + raw
-    if np and isinstance(value, np.int64):
-        return _integer(int(value), INT64)
-    for kind, plain in ((np.bool_, bool), (np.integer, int), (np.floating, float)) if np else ():
-        if isinstance(value, kind):
-            return _value(plain(value), 0)
-    name = f"an array of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
-    has = "None, bool, int, float, str, list, tuple, dict, Image, and NumPy's numbers and arrays of them"
-    raise TypeError(f"RLX has no type for {name}. It has {has}: convert it, as by numpy.asarray or .tolist()")
-
-
-def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
-    """The message of a payload: every length is compared with what is left before anything is allocated for it.
-
-    An array comes as a read-only NumPy array, a picture as float32 ``(height, width[, channels])`` in [0, 1] (in the
-    modes P, LA, I;16, I and F as its own numbers). Without NumPy they come as lists in one another and as ``Image``.
-
-    Raises:
-        ProtocolError: for whatever is wrong with it, and for what is beyond the limits.
-    """
-    body = _Body(bytes(payload), limits)
-    version, message = body.size(), {}
-    if version != VERSION:
-        raise ProtocolError(f"a message of version {version}: this side speaks version {VERSION}")
-    while body.position < len(body.data):
-        key = body.text()
-        message[key] = body.value(0)
-    return message
-
-
-class _Body:
-    """A payload, read from its beginning to its end."""
-
-    def __init__(self, data: bytes, limits: Limits) -> None:
-        self.data, self.limits, self.position, self.num_values = data, limits, 0, 0
-
-    def need(self, size: int) -> None:
-        left = len(self.data) - self.position
-        if size > left:
-            raise ProtocolError(f"the message is cut short: {size} bytes announced, {left} left")
-
-    def take(self, size: int) -> bytes:
-        self.need(size)
-        self.position += size
-        return self.data[self.position - size : self.position]
-
-    def size(self) -> int:
-        return int.from_bytes(self.take(4), "little")
-
-    def text(self) -> str:
-        try:
-            return self.take(self.size()).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"a text that is no UTF-8: {error.reason}") from None
-
-    def value(self, depth: int) -> Any:
-        self.num_values += 1
-        if self.num_values > self.limits.max_values:
-            raise ProtocolError(f"more than {self.limits.max_values} values in a message: send numbers as an array")
-        kind = self.take(1)[0]
-        if kind in _FIXED:
-            return _FIXED[kind].unpack(self.take(_FIXED[kind].size))[0]
-        if kind in (NONE, NULL):
-            return None
-        if kind == BOOLEAN:
-            return self.take(1) == b"\1"
-        if kind in (LIST, DICT):
-            return self.container(kind, depth + 1)
-        read = {STRING: self.text, IMAGE: self.image, NDARRAY: self.array}.get(kind)
-        if not read:
-            raise ProtocolError(f"Unknown type:{kind}")
-        return read()
-
-    def container(self, kind: int, depth: int) -> Any:
-        count = self.size()
-        self.need(count if kind == LIST else 5 * count)  # the least value has 1 byte, with the least key 5
-        if depth > self.limits.max_depth:
-            raise ProtocolError(f"lists and dicts in more than {self.limits.max_depth} of one another")
-        if kind == LIST:
-            return [self.value(depth) for _ in range(count)]
-        return {self.text(): self.value(depth) for _ in range(count)}
-
-    def array(self) -> Any:
-        name, num_axes = self.text(), self.size()
-        if name not in _DTYPES or num_axes > self.limits.max_axes:
-            at_most = f"at most {self.limits.max_axes} of {', '.join(_DTYPES)}"
-            raise ProtocolError(f"an array with {num_axes} axes of {name[:20]!r}: expected {at_most}")
-        return self.numbers(name, struct.unpack(f"<{num_axes}I", self.take(4 * num_axes)))
-
-    def image(self) -> Any:
-        mode, width, height = self.text(), self.size(), self.size()
-        if mode not in _MODES:
-            raise ProtocolError(f"a picture of mode {mode[:20]!r}: expected one of {', '.join(_MODES)}")
-        name, channels = _MODES[mode]
-        start = self.position + 4
-        pixels = self.numbers(name, (height, width, channels) if channels > 1 else (height, width))
-        if not _numpy():
-            return Image(mode, width, height, self.data[start : self.position])
-        return pixels.astype("float32") * _numpy().float32(1 / 255) if mode in _SCALED else pixels
-
-    def numbers(self, name: str, shape: tuple[int, ...]) -> Any:
-        raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
-        if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
-            raise ProtocolError(f"numbers of {name} and shape {shape} in {len(raw)} bytes")
-        # An axis of length 0 would let the others be anything.
-        if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
-            raise ProtocolError(f"numbers of shape {shape} are too many")
-        if name == "bool":  # other bytes than 0 and 1 would make truths that differ from one another
-            raw = bytes(byte == 1 for byte in raw)
-        if np:
-            return np.frombuffer(raw, np.dtype(name).newbyteorder("<")).reshape(shape)
-        numbers = list(struct.unpack(f"<{math.prod(shape)}{code}", raw))
-        for length in shape[:0:-1] if numbers else ():
-            numbers = [numbers[start : start + length] for start in range(0, len(numbers), length)]
-        return numbers if shape else numbers[0]
-
-
-def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
-    """The netstring of a payload: its length in decimal, a colon, the payload, a comma."""
-    if len(payload) > max_frame:
-        raise ProtocolError("can't send, net string too long")
-    return b"%d:%b," % (len(payload), payload)
-
-
-class FrameReader:
-    """Payloads out of a stream that comes in pieces of any size."""
-
-    def __init__(self, max_frame: int = Limits.max_frame) -> None:
-        self._max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # of the payload, where that is known
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are complete by these bytes; ``ProtocolError`` where no netstring is, now and ever after."""
-        buffer, start, payloads = self._buffer, 0, []
-        buffer += data
-        try:
-            while True:
-                start = self._after_header(start) if self._size < 0 else start
-                end = start + self._size
-                if self._size < 0 or len(buffer) <= end:
-                    return payloads
-                if buffer[end] != ord(","):
-                    raise ProtocolError("wrong net string format")
-                payloads.append(bytes(buffer[start:end]))
-                start, self._size = end + 1, -1
-        finally:
-            del buffer[:start]
-
-    def _after_header(self, start: int) -> int:
-        digits, colon, _ = self._buffer[start : start + 10].partition(b":")
-        if (digits or colon) and not (
-            digits.isdigit() and len(digits) < 10 and (digits == b"0" or digits[0] > ord("0"))
-        ):
-            raise ProtocolError("can't receive, wrong net string format")
-        if not colon:
-            return start
-        if int(digits) > self._max_frame:
-            raise ProtocolError("net string too long")
-        self._size = int(digits)
-        return start + len(digits) + 1
-
-    def end(self) -> ConnectionClosed:
-        """What to raise when the stream has ended, which says whether that was inside a payload."""
-        return ConnectionClosed("connection closed" if self._size < 0 else "can't receive, net string closed")
-
-
 class AgentProxy:
-    """A simulator's end of one connection to an agent server.
+    """A simulator's end of one connection to an agent server: one question, one answer, in turn.
 
     Args:
         address: ``"host:port"`` or ``(host, port)``.
-        token: what the server knows its clients by; sent with ``init``.
-        more: ``ssl_context`` for TLS, ``timeout`` in seconds for an answer (600), ``limits``; for tests ``sleep``, and
-            ``seed`` of the pauses between tries to connect.
+        token: what the server knows its clients by; it goes with ``init``.
+        ssl_context: for TLS; the host's name is checked as the context says.
+        timeout: seconds that an answer may take, None for any time: a server may make its clients wait while it learns.
+        limits: of what is sent and of what the server may answer.
+        seed: of the pauses between two tries to connect.
+        sleep: waits so many seconds.
     """
 
-    def __init__(self, address: str | tuple[str, int], token: str | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        address: str | tuple[str, int],
+        token: str | None = None,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float | None = 600.0,
+        limits: Limits = Limits(),  # noqa: B008
+        seed: int | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         try:
             host, port = address.rsplit(":", 1) if isinstance(address, str) else address
             self.address = (host.strip("[]"), int(port))
         except (AttributeError, TypeError, ValueError):
             raise AgentProxyException("can't parse server address.") from None
-        self._token, self._more, self._random = token, more, random.Random(more.get("seed"))
+        self.metrics = AgentMetrics(self)
+        self._token, self._ssl_context, self._timeout, self._limits = token, ssl_context, timeout, limits
+        self._random, self._sleep = random.Random(seed), sleep
+        self._socket: socket.socket | None = None
+        self._reader = FrameReader(limits.max_frame)
+
+    def connect(self, retry: int = 6) -> None:
+        """Open the connection in at most ``retry`` tries, with pauses of 0.5 to 6 seconds between them.
+
+        Raises:
+            AgentProxyException: when none of them was answered.
+        """
+        self.disconnect()
+        fault: OSError | None = None
+        for attempt in range(retry):
+            if attempt:
+                self._sleep(self._random.uniform(0.5, 6.0))
+            try:
+                self._socket = self._open()
+            except OSError as error:
+                fault = error
+            else:
+                self._reader = FrameReader(self._limits.max_frame)
+                return
+        host, port = self.address
+        raise AgentProxyException(f"no connection is available. {retry} tries at {host}:{port}: {fault}")
+
+    def _open(self) -> socket.socket:
+        connection = socket.create_connection(self.address, self._timeout)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._ssl_context:
+                return self._ssl_context.wrap_socket(connection, server_hostname=self.address[0])
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def init(self, exploit: bool = False, **more: Any) -> Any:
+        """Begin: actions are the best known ones, and nothing is learned from them, where ``exploit`` is true.
+
+        ``more`` goes along: servers of this package read ``token``, ``obs_space``, ``action_space`` and ``name``.
+        """
+        if self._token is not None:
+            more.setdefault("token", self._token)
+        return self._ask({"command": "init", "exploit": bool(exploit), **more})
+
+    def update(self, reward: Any, state: Any, terminal: bool = False, **more: Any) -> Any:
+        """The action for a state, or None where ``terminal`` says that the state was the last of its episode.
+
+        Args:
+            reward: for the last action; None at the beginning of an episode.
+            state: numbers in lists, a NumPy array or an ``Image``; None is possible where ``terminal`` is true.
+            terminal: whether the episode is over.
+            more: goes along. Servers of this package read ``truncated``: over by a limit of time, not by its own end.
+        """
+        return self._ask({"command": "update", "reward": reward, "state": state, "terminal": bool(terminal), **more})
+
+    def reset(self) -> Any:
+        """Let the agent forget the episode so far; the next update begins another one."""
+        return self._ask({"command": "reset"})
+
+    def disconnect(self) -> None:
+        """Close the connection, if there is one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def send_metric(self, method: str, name: str, y: Any, x: Any = None) -> Any:
+        """What ``metrics.scalar`` and ``metrics.histogram`` send."""
+        data = [{"method": method, "name": name, "y": y, "x": x}]
+        return self._ask({"command": "update_metrics", "data": data})
+
+    def _ask(self, message: dict[str, Any]) -> Any:
+        if self._socket is None:
+            raise AgentProxyException("no connection is available.")
+        payload = encode(message)
+        answered = False
+        try:
+            self._socket.sendall(frame(payload, self._limits.max_frame))
+            answer = decode(self._receive(self._socket), self._limits)
+            answered = True
+        except OSError as error:
+            raise AgentProxyException("connection closed") from error
+        except ProtocolError as error:
+            own_words = isinstance(error, ConnectionClosed) or str(error).startswith("can't send")
+            raise AgentProxyException(str(error) if own_words else "wrong message format") from error
+        finally:
+            if not answered:  # an answer that comes later would be taken for that to the next question
+                self.disconnect()
+        return _meaning(answer)
+
+    def _receive(self, connection: socket.socket) -> bytes:
+        while True:
+            data = connection.recv(2**16)
+            if not data:
+                raise self._reader.end()
+            payloads = self._reader.feed(data)
+            if len(payloads) > 1:
+                raise ProtocolError("several answers to one question")
+            if payloads:
+                return payloads[0]
+
+
+def _meaning(answer: dict[str, Any]) -> Any:
+    response = answer.get("response")
+    if not isinstance(response, str):
+        raise AgentProxyException("wrong message format")
+    if response == "error":
+        message = answer.get("message")
+        raise AgentProxyException(message if isinstance(message, str) else "unknown error")
+    return answer.get("data", response)
+
+
+class AgentMetrics:
+    """Numbers that a simulator tells its server: ``proxy.metrics``. Without ``x``, the server takes its own step."""
+
+    def __init__(self, proxy: AgentProxy) -> None:
+        self._proxy = proxy
+
+    def scalar(self, name: str, y: float, x: float | None = None) -> None:
+        """One number of the curve ``name``."""
+        self._proxy.send_metric("scalar", name, y, x)
+
+    def histogram(self, name: str, y: Any, x: float | None = None) -> None:
+        """Many numbers, a list or an array, whose distribution is of interest."""
+        self._proxy.send_metric("histogram", name, y, x)
+
+
+class Options:
+    """Settings in mappings in one another, as a YAML file has them."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings or {}
+
+    def get(self, path: str, default: Any = None) -> Any:
+        """The setting of a path such as ``environment/max_episodes``, or the default where there is none."""
+        found: Any = self._settings
+        for name in path.split("/"):
+            if not isinstance(found, Mapping) or name not in found:
+                return default
+            found = found[name]
+        return found
+
+
+class TrainingBase:
+    """Plays episode after episode: subclass it, write ``episode``, and call ``run``.
+
+    Args:
+        agent: the proxy, or the address of the server.
+        options: settings. ``exploit`` (default false), ``environment/max_episodes`` (1) and
+            ``environment/infinite_run`` (false) are read here; others are for your own ``self.options.get("...")``.
+        more: goes with every ``init``, for instance ``obs_space`` and ``action_space``.
+    """
+
+    max_failures = 10  # of one episode, one after another
+
+    def __init__(
+        self, agent: AgentProxy | str | tuple[str, int], options: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        self.agent = agent if isinstance(agent, AgentProxy) else AgentProxy(agent)
+        self.options = Options(options)
+        self.exploit = bool(self.options.get("exploit", False))
+        self.max_episodes = int(self.options.get("environment/max_episodes", 1))
+        self.infinite_run = bool(self.options.get("environment/infinite_run", False))
+        self._more = more
+
+    def episode(self, number: int) -> float | None:
+        """Play the episode of this number, from 0; what it returns is sent as the metric ``episode_reward``."""
+        raise NotImplementedError(f"{type(self).__name__} has to have a method episode(self, number)")
+
+    def run(self) -> None:
+        """Play all episodes; one in which the connection or the server failed is played again by a new connection.
+
+        Raises:
+            AgentProxyException: for a server that cannot be reached or refuses ``init`` at once, and for an episode
+                that failed more than ``max_failures`` times.
+        """
+        number = failures = 0
+        try:
+            self.agent.connect()
+            self._init()
+            while self.infinite_run or number < self.max_episodes:
+                try:
+                    if failures:
+                        self._init()
+                    self._play(number)
+                except AgentProxyException:
+                    failures += 1
+                    if failures > self.max_failures:
+                        raise
+                    self.agent.connect(retry=10)
+                else:
+                    number, failures = number + 1, 0
+        finally:
+            self.agent.disconnect()
+
+    def _init(self) -> None:
+        self.agent.init(exploit=self.exploit, **self._more)
+
+    def _play(self, number: int) -> None:
+        reward = self.episode(number)
+        if reward is not None:
+            self.agent.metrics.scalar("episode_reward", reward)

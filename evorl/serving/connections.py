@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
-from evorl.serving.client import FrameReader, Limits, ProtocolError, decode, encode, frame
+from evorl.serving.rlx import FrameReader, Limits, ProtocolError, decode, encode, frame
 from evorl.serving.serve_settings import ServeSettings, host_and_port
 from evorl.serving.session import Host, Refused, Session
 

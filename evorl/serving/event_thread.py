@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import load
@@ -21,6 +22,7 @@ class EventThread:
     Args:
         settings: where to listen.
         switchboard: who answers.
+        metadata: of a finished policy, what robots' clients are told first; ``None`` where they are not served.
 
     Attributes:
         addresses: where it listens, as URLs.
@@ -31,9 +33,11 @@ class EventThread:
         ImportError: WebSocket is asked for, and its extra is not installed.
     """
 
-    def __init__(self, settings: ServeSettings, switchboard: Switchboard) -> None:
+    def __init__(
+        self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         self.addresses: list[str] = []
-        self._settings, self._switchboard = settings, switchboard
+        self._settings, self._switchboard, self._metadata = settings, switchboard, metadata
         self._started = threading.Event()
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,7 +61,7 @@ class EventThread:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         servers: list[Any] = [RlxServer(self._settings, self._switchboard)]
         if self._settings.web is not None:
-            servers.append(load(_WEB_SERVER)(self._settings, self._switchboard))
+            servers.append(load(_WEB_SERVER)(self._settings, self._switchboard, self._metadata))
         started = []
         try:
             for server, scheme in zip(servers, ("rlx", "http"), strict=False):

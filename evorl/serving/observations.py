@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.types import PyTreeDict
+
+QUICKLY_SUMMED = 4096  # numbers that one core sums up sooner than several share them out
 
 
 class ObservationError(ValueError):
@@ -38,6 +41,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
             observation_from(x, part, f"{name}[{i}]")
             for i, (x, part) in enumerate(zip(state, space.spaces, strict=True))
         )
+    if _is_usual(state, space):
+        return state
     try:
         array = np.asarray(state)
     except (ValueError, TypeError) as error:
@@ -69,6 +74,16 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
     room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
     if array.min() < room.min or array.max() > room.max:
         raise ObservationError(f"{name} has numbers beyond what {dtype.name} holds.")
+
+
+def _is_usual(state: Any, space: Space) -> bool:
+    """Whether it is an element already, by the quickest of checks: what nearly every message shows."""
+    if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
+        return False
+    if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:
+        return False
+    # A product of finite numbers that is not finite is looked at once more.
+    return state.dtype.kind in "iu" or (state.dtype.kind == "f" and math.isfinite(np.vdot(state, state)))
 
 
 def action_as_sent(action: Any) -> Any:

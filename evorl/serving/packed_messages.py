@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.serving.client import Limits, ProtocolError
+from evorl.serving.rlx import Limits, ProtocolError
 
 MOST_AXES = Limits().max_axes
 _KINDS = "biuf"  # dtypes of numbers

@@ -93,6 +93,9 @@ class Session:
         """
         try:
             command = message.get("command")
+            if command == "update" and self.is_trusted:  # next to all of them
+                self._update(message)
+                return
             if command not in COMMANDS:
                 raise SessionError("unknown command" if command is None else no_such("command", str(command), COMMANDS))
             if not self.is_trusted and command != "init":
@@ -137,9 +140,9 @@ class Session:
             raise SessionError(f"{name} of this client is {told}, and the server was started for {space}.")
 
     def _update(self, message: Mapping[str, Any]) -> None:
-        number, slot = self._ready("update")
+        number, slot = self._place or self._ready("update")
         self._refuse_while_waiting("update")
-        terminal, truncated = (_flag(message, name) for name in ("terminal", "truncated"))
+        terminal, truncated = _flag(message, "terminal"), _flag(message, "truncated")
         over = terminal or truncated
         starts = self._last_obs is None
         if starts and over:  # an episode without a step
@@ -210,6 +213,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
     Raises:
         SessionError: it is none; in words.
     """
+    if type(value) is float and abs(value) <= 3e38:
+        return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is None:

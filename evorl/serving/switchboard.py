@@ -1,7 +1,7 @@
 """Between conversations and the agent: all who have asked in one turn of the event loop are answered together.
 
-Runs in the thread of the event loop, but for what the learner calls: ``publish``, ``wait_for_batch`` and
-``wait_for_episodes``.
+Runs in the thread of the event loop, but for what the learner calls: ``note_new_policy``, ``wait_for_batch``
+and ``wait_for_episodes``.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from evorl.envs.space import Space
-from evorl.rollout import Acting
-from evorl.serving.answering import MOST_TOGETHER, Answering, Question
+from evorl.serving.answering import MOST_TOGETHER, Answered, Question
 from evorl.serving.observations import action_as_sent
 from evorl.serving.segments import Place, Segments
 from evorl.serving.session import Refused
@@ -27,6 +26,14 @@ from evorl.serving.session import Refused
 MOST_EPISODES = 10_000  # greedy ones that wait for somebody to ask
 SECONDS_BETWEEN_LOOKS = 0.2
 StoreMetric = Callable[[str, str, Any, float | None], None]
+
+
+class Answers(Protocol):
+    """Who knows what to do."""
+
+    def ask(self, questions: Sequence[Question]) -> Answered:
+        """Answers to questions of different sessions."""
+        ...
 
 
 class Switchboard:
@@ -50,7 +57,7 @@ class Switchboard:
 
     def __init__(
         self,
-        answering: Answering,
+        answering: Answers,
         segments: Segments | None,
         obs_space: Space,
         action_space: Space,
@@ -201,11 +208,10 @@ class Switchboard:
             self._is_held = True
         self._lock.notify_all()
 
-    def publish(self, acting: Acting) -> None:
-        """Act so from now on. Called by the learner; it is the same policy unless there was a batch in between."""
-        with self._lock:
-            self._answering.publish(acting)
-            if self._segments is not None and self._has_learned:
+    def note_new_policy(self) -> None:
+        """Answers are by another policy from now on, if there was a batch since it was last said. By the learner."""
+        if self._segments is not None and self._has_learned:
+            with self._lock:
                 self._segments.new_policy()
                 self._has_learned = False
         self._release()

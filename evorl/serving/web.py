@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evorl.config.names import missing_in_words
-from evorl.serving.client import ProtocolError
 from evorl.serving.connections import Watched, tls_context
 from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import ProtocolError
+from evorl.serving.robots import talk_to_robot
 from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine
 from evorl.serving.session import Refused, Session, SessionError
 from evorl.serving.switchboard import Switchboard
@@ -35,6 +36,7 @@ class WebServer:
     Args:
         settings: where, and what is allowed.
         switchboard: who answers.
+        metadata: of a finished policy; with it robots' clients are answered at ``/``.
 
     Attributes:
         address: where it listens, once it has started.
@@ -43,14 +45,18 @@ class WebServer:
         ImportError: aiohttp is not installed; with the line that does it.
     """
 
-    def __init__(self, settings: ServeSettings, switchboard: Switchboard) -> None:
+    def __init__(
+        self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         with missing_in_words("clients over WebSocket", "aiohttp", "evorl[serve]"):
             from aiohttp import web
-        self.settings, self.switchboard = settings, switchboard
+        self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
         self.address: tuple[str, int] = ("", 0)
         self._connections: set[Any] = set()
         self._app = web.Application(middlewares=[self._only_by_its_name], client_max_size=UNKNOWN_BYTES)
         self._app.router.add_get("/ws", self._talk)
+        if metadata is not None:
+            self._app.router.add_get("/", self._serve_robot)
         for path, answer in {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}.items():
             self._app.router.add_get(path, answer)
         self._runner: web.AppRunner | None = None
@@ -122,6 +128,22 @@ class WebServer:
         numbers = self.switchboard.numbers()
         lines = [f"# TYPE evorl_{name} gauge\nevorl_{name} {value:.17g}\n" for name, value in numbers.items()]
         return web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
+
+    async def _serve_robot(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        if not self._is_trusted(request):
+            raise web.HTTPUnauthorized(text="This server needs its token: Authorization: Api-Key <token>.\n")
+        assert self._metadata is not None, "robots' clients are told what is served"
+        socket = web.WebSocketResponse(max_msg_size=self.settings.max_frame, heartbeat=30.0, compress=False)
+        await socket.prepare(request)
+        self._connections.add(socket)
+        try:
+            await talk_to_robot(socket, self.switchboard, self._metadata)
+        finally:
+            self._connections.discard(socket)
+            await socket.close()
+        return socket
 
     async def _talk(self, request: web.Request) -> web.WebSocketResponse:
         from aiohttp import web

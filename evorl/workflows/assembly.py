@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 from evorl.config.defaults import completed
 from evorl.config.names import load
 from evorl.config.nodes import default_of, fields_from_config, plain
-from evorl.config.values import check_names, checked_mapping, positive
+from evorl.config.values import check_names, checked_mapping, checked_value, positive
 from evorl.envs import AutoresetMode, create_env
 from evorl.execution.plan import plan_execution
+from evorl.ops.schedules import Schedule
 
 # ``Workflow`` and its classes: the contract imports this file to build what a config describes.
 Workflow: TypeAlias = Any
@@ -22,8 +23,9 @@ WorkflowClass: TypeAlias = Any
 
 # Keys of a run's config that concern the run, not the workflow.
 RUN_KEYS = frozenset(
-    "workflow title seed sweep search serve resume run init_from runs_folder trust recorders checkpoints_kept".split()
-    + ["compilation_cache", "deterministic", "eval_at_start", "render_interval"]
+    "workflow title seed sweep search serve parameters resume run init_from runs_folder trust recorders".split()
+    + "compilation_cache deterministic eval_at_start render_interval".split()
+    + "checkpoints_kept best_checkpoints_kept best_over checkpoint_seconds".split()
 )
 # Keys from which fields are made, rather than being fields.
 BUILD_KEYS = frozenset(
@@ -31,9 +33,12 @@ BUILD_KEYS = frozenset(
 )
 # Options of an environment that change what the agent learns from, not what evaluations report.
 TRAINING_OPTIONS = frozenset(
-    {"reward_clip", "reward_scale", "sparse_reward_interval", "terminal_on_life_loss", "goal_setter"}
+    {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
+    | {"terminal_on_life_loss", "goal_setter"}
 )
 _MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded where evaluations keep something
+_MAKE_INTRINSIC = "evorl.workflows.intrinsic:make_intrinsic"  # loaded where there is one
+_OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
@@ -79,6 +84,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")
+    total = config.get("total_timesteps", getattr(cls, "total_timesteps", None))
+    config = {key: value if key == "env" else with_shares(value, total, key) for key, value in config.items()}
     settings = {key: value for key, value in config.items() if key not in BUILD_KEYS}
     fields = fields_from_config(cls, settings, "")
     num_envs, autoreset_mode = cls.training_rows(config, fields)
@@ -86,6 +93,8 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     if config.get("actors") is not None:
         actors, num_envs = _make_actors(cls, config, num_envs)
     env = make_env(seeded(config["env"], seed), num_envs, autoreset_mode)
+    if fields.get("intrinsic") is not None:
+        fields["intrinsic"] = load(_MAKE_INTRINSIC)(fields["intrinsic"], env)
     eval_config = seeded(as_paid_by_the_environment(config["env"]), seed + 1)
     eval_episodes = positive(config.get("eval_episodes", 20), "eval_episodes")
     eval_env = make_env(eval_config, eval_rows(eval_episodes, env.num_agents), AutoresetMode.DISABLED)
@@ -108,6 +117,30 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
     built = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
     return {**fields, **built, "actors": actors, "keeping": keeping}
+
+
+def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
+    """What a config says under the path ``where``, with the environment ``steps`` after which schedules end as their
+    ``share`` of the training.
+
+    Raises:
+        ValueError: they are no positive number, or of how many nobody knows; in words.
+    """
+    if not isinstance(config, Mapping):
+        return config
+    result = {name: with_shares(value, total_timesteps, f"{where}.{name}") for name, value in config.items()}
+    if "steps" not in result or not set(result) <= _OF_SCHEDULES:
+        return result
+    steps = result.pop("steps")
+    if steps is None:
+        return result
+    if total_timesteps is None:
+        raise ValueError(f"{where}.steps are those of a training whose length is not its own: give {where}.share.")
+    total, steps = (
+        checked_value(value, float, name, "(0, inf)")
+        for name, value in {"total_timesteps": total_timesteps, f"{where}.steps": steps}.items()
+    )
+    return result | {"share": steps / total}
 
 
 def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -> tuple[Any, int]:
@@ -180,6 +213,8 @@ def inner_workflow(
     for setting in (*shared, *not_its_own):
         if setting in part:
             raise ValueError(f"{name}.{setting} is that of the whole run: give {setting} instead.")
+    if "total_timesteps" not in {*part, *shared}:
+        with_shares({key: value for key, value in part.items() if key != "env"}, None, name)  # which refuses steps
     return workflow_from_config({**part, **{key: config[key] for key in shared if key in config}}, f"{name}.workflow")
 
 

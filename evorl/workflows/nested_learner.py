@@ -65,6 +65,11 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
             f"learner is {type(learner).__name__}, whose policy keeps running statistics beside its parameters, and "
             f"only those are evolved: {actor_critics}"
         )
+    if learner.intrinsic is not None:
+        raise ValueError(
+            "learner.intrinsic pays for what the learner itself collects, and here a population collects for it: leave "
+            "it out."
+        )
     if env.num_envs != 1:
         raise ValueError(
             f"learner.num_envs={env.num_envs}: the learner has no environments of its own, it learns from the "

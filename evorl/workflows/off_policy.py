@@ -47,6 +47,8 @@ class OffPolicyWorkflow(Workflow):
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments.
         replay: what is there at first, what makes room, and what is drawn, of environments with goals.
+        intrinsic: a bonus for what is new: icm, rnd, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
+            ``None`` for none.
         offline: learn from what ``replay.load`` names alone: a step of the training is an update.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.
     """
@@ -61,6 +63,7 @@ class OffPolicyWorkflow(Workflow):
     learning_starts: float = 1000.0
     replay_capacity: int = 100_000
     replay: ReplaySettings = ReplaySettings()
+    intrinsic: Any = None
     offline: bool = pytree_field(static=True, default=False)
     num_sharing: int = pytree_field(static=True, setting=False, default=1)
 
@@ -105,8 +108,8 @@ class OffPolicyWorkflow(Workflow):
     def replay_buffer(self) -> UniformReplayBuffer:
         """Where transitions are kept; its state is in the workflow's state."""
         size = {"capacity": self.replay_capacity, "num_envs": self.num_stored_envs}
-        if self.replay.hindsight is not None or self.replay.overwrite == "random":
-            return self.replay.episode_buffer(self.env, **size)
+        if self.replay.hindsight is not None or self.replay.overwrite == "random" or self.replay.recency is not None:
+            return self.replay.own_buffer(self.env, **size)
         if self.prioritized:
             return PrioritizedReplayBuffer(**size, exponent=self.priority_exponent)
         return UniformReplayBuffer(**size)
@@ -167,6 +170,9 @@ class OffPolicyWorkflow(Workflow):
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizers, environments and an empty buffer."""
         agent_key, env_key, state = split_setup_keys(key)
+        if self.intrinsic is not None:
+            agent_key, own_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, own_key)
         state |= self.init_learning(agent_key)
         state.env_state = with_recurrent_state(self.env.reset(env_key), state.agent_state)
         return state
@@ -233,19 +239,22 @@ class OffPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch | None) -> tuple[PyTreeDict, State]:
         """Store the trajectory, if there is one, then update from batches drawn out of all that is stored."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        state = state.replace(key=key) if batch is None else self.take_in(state.replace(key=key), batch)
-        num_updates = self._num_updates(state)
-        metrics, state = self.learn_repeatedly(state, sample_key, learn_key, num_updates, self.progress(state))
+        state = state.replace(key=key)
+        if batch is not None:
+            paid, state = (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
+            state = self.take_in(state, paid)
+        keys, progress = (sample_key, learn_key), self.progress(state)
+        metrics, state = self.learn_repeatedly(state, *keys, self._num_updates(state), progress)
+        metrics |= state.get("intrinsic_metrics", {})
         return metrics if batch is None else metrics | {"episodes": ended_episodes(batch)}, state
 
     def take_in(self, state: State, batch: SampleBatch) -> State:
         """The state with a trajectory ``[T, B, ...]`` in its buffer, and in the statistics of observations."""
         state = self.store(state, batch)
-        agent_state = state.agent_state
-        if agent_state.obs_preprocessor_state is None:
+        if (statistics := state.agent_state.obs_preprocessor_state) is None:
             return state
-        statistics = update_statistics(agent_state.obs_preprocessor_state, batch.obs, sharded=True)
-        return state.replace(agent_state=agent_state.replace(obs_preprocessor_state=statistics))
+        statistics = update_statistics(statistics, batch.obs, sharded=True)
+        return state.replace(agent_state=state.agent_state.replace(obs_preprocessor_state=statistics))
 
     def store(self, state: State, batch: SampleBatch, mask: jax.Array | None = None) -> State:
         """The state with the steps ``[T, B, ...]`` of a rollout in its buffer; only those of ``mask``, bool ``[T]``."""
@@ -271,8 +280,7 @@ class OffPolicyWorkflow(Workflow):
 
         They are drawn before the updates, so that devices need not talk during them; priorities count in the next one.
         """
-        buffer, replay_state = self.replay_buffer, state.replay_state
-        shape = (self.most_updates, self.batch_size)
+        buffer, replay_state, shape = self.replay_buffer, state.replay_state, (self.most_updates, self.batch_size)
         take = self.take
         if self.replay.hindsight is not None:
             key, goal_key = jax.random.split(key)
@@ -316,8 +324,7 @@ class OffPolicyWorkflow(Workflow):
         agent_state, opt_state, sums, errors = jax.lax.fori_loop(0, num_updates, one_update, carry)
         means = jax.tree.map(lambda x: x / jnp.maximum(num_updates, 1), sums)
         state = state.replace(agent_state=agent_state, opt_state=opt_state)
-        buffer = self.replay_buffer
-        if isinstance(buffer, PrioritizedReplayBuffer):
+        if isinstance(buffer := self.replay_buffer, PrioritizedReplayBuffer):
             learned = jnp.broadcast_to(jnp.arange(self.most_updates)[:, None] < num_updates, rows.shape)
             replay_state = buffer.set_priorities(state.replay_state, rows, envs, errors, learned)
             state = state.replace(replay_state=replay_state)
@@ -327,16 +334,10 @@ class OffPolicyWorkflow(Workflow):
         return state.iterations.as_float() * self.timesteps_per_iteration
 
     def _stored_part(self, batch: SampleBatch) -> SampleBatch:
-        return SampleBatch(
-            obs=batch.obs,
-            actions=batch.actions,
-            rewards=batch.rewards,
-            next_obs=batch.next_obs,
-            dones=batch.dones,
-            extras=self._stored_extras(batch.extras.env_extras.termination, batch.extras.get("recurrent_state")),
-        )
+        extras = self._stored_extras(batch.extras.env_extras.termination, batch.extras.get("recurrent_state"))
+        steps = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "dones")}
+        return SampleBatch(**steps, extras=extras)
 
     def _stored_extras(self, termination: jax.Array, recurrent_state: Any) -> PyTreeDict:
-        return PyTreeDict(termination=termination) | (
-            {"recurrent_state": recurrent_state} if self.stores_recurrent_state else {}
-        )
+        extras = {"recurrent_state": recurrent_state} if self.stores_recurrent_state else {}
+        return PyTreeDict(termination=termination, **extras)

@@ -26,11 +26,14 @@ class OnPolicyWorkflow(Workflow):
         optimizer: of all parameters.
         normalize_rewards: learn from rewards in units of the spread of discounted returns so far; what is reported
             stays as the environment pays it.
+        intrinsic: a bonus for what is new: icm, rnd, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
+            ``None`` for none.
     """
 
     rollout_length: int = 128
     optimizer: Optimizer = Optimizer()
     normalize_rewards: bool = False
+    intrinsic: Any = None
 
     has_small_updates: ClassVar[bool] = True
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0, "reward_scale": 0}
@@ -82,6 +85,9 @@ class OnPolicyWorkflow(Workflow):
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizer and environments."""
         agent_key, env_key, state = split_setup_keys(key)
+        if self.intrinsic is not None:
+            agent_key, own_key = jax.random.split(agent_key)
+            state |= self.intrinsic.init(self.env.obs_space, own_key)
         agent_state = self.agent.init(self.env.obs_space, self.env.action_space, agent_key)
         state.agent_state = agent_state
         state.opt_state = self.init_optimizers(agent_state)
@@ -117,17 +123,20 @@ class OnPolicyWorkflow(Workflow):
     def update(self, state: State, batch: SampleBatch) -> tuple[PyTreeDict, State]:
         """Learn from the trajectory, then count its observations into the statistics of the next rollout."""
         key, learn_key = jax.random.split(state.key)
-        if self.normalize_rewards:
-            batch, state = self._with_normalized_rewards(batch, state)
-        agent_state, opt_state, metrics = self.learn_from(
-            state.agent_state, state.opt_state, batch, learn_key, self.progress(state)
-        )
+        if self.normalize_rewards or self.intrinsic is not None:
+            batch, state = self._with_other_rewards(batch, state)
+        learned_from = (state.agent_state, state.opt_state, batch, learn_key, self.progress(state))
+        agent_state, opt_state, metrics = self.learn_from(*learned_from)
         if (statistics := agent_state.obs_preprocessor_state) is not None:
             statistics = update_statistics(statistics, batch.obs, sharded=True)
             agent_state = agent_state.replace(obs_preprocessor_state=statistics)
-        metrics = collectives.mean_over_shares(metrics) | {"episodes": ended_episodes(batch)}
+        metrics = collectives.mean_over_shares(metrics | state.get("intrinsic_metrics", {}))
+        metrics.episodes = ended_episodes(batch)
         return metrics, state.replace(agent_state=agent_state, opt_state=opt_state, key=key)
 
-    def _with_normalized_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
-        rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
-        return batch.replace(rewards=rewards), state.replace(reward_scale=scale)
+    def _with_other_rewards(self, batch: SampleBatch, state: State) -> tuple[SampleBatch, State]:
+        """The trajectory with the rewards that are learned from, and the state after."""
+        if self.normalize_rewards:
+            rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
+            batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
+        return (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)

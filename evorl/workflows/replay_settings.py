@@ -19,6 +19,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeNode, pytree_field
 
 OffPolicyWorkflow: TypeAlias = Any  # these are its settings
+_BY_RECENCY = "evorl.replay_buffers.recency:RecencyReplayBuffer"  # as the next, loaded where it is asked for
 _CHECK_RECORDED_STEPS = "evorl.workflows.recorded_steps:check_recorded_steps"  # loaded where it is asked for
 
 
@@ -34,6 +35,8 @@ class ReplaySettings(PyTreeNode):
         hindsight: whose goals transitions are learned from under, of an environment with goals: those that a later step
             of their episode achieved (future), its last one (final), or any (episode); none leaves them their own.
             Null is without goals.
+        recency: draw newer steps more often: in proportion to the power of this of their ranks, 1 for the oldest. Null
+            draws uniformly.
         ratio: transitions under other goals for each one that keeps its own.
     """
 
@@ -41,14 +44,20 @@ class ReplaySettings(PyTreeNode):
     other_env: bool = pytree_field(static=True, default=False)
     overwrite: Literal["oldest", "random"] = pytree_field(static=True, default="oldest")
     hindsight: Strategy | None = pytree_field(static=True, default=None)
+    recency: float | None = pytree_field(static=True, default=None)
     ratio: float = 4.0
 
-    ranges: ClassVar[Mapping[str, str]] = {"ratio": "[0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {"ratio": "[0, inf)", "recency": "(0, inf)"}
 
     def check(self, workflow: OffPolicyWorkflow) -> None:
         """Raises ``ValueError`` where the settings of an off-policy workflow do not fit together, in words."""
         self._check_overwriting(workflow)
         self._check_recorded(workflow)
+        if self.recency is not None and (self.has_episodes or workflow.prioritized or workflow.stores_recurrent_state):
+            raise ValueError(
+                "replay.recency draws single transitions by their age alone: leave out prioritized=true, "
+                "replay.hindsight and replay.overwrite=random, and take an agent without a recurrent network."
+            )
         if self.hindsight is None:
             return
         required_goal_task(workflow.env, "replay.hindsight")
@@ -68,13 +77,15 @@ class ReplaySettings(PyTreeNode):
         """Whether the buffer keeps episodes apart."""
         return self.hindsight is not None or self.overwrite == "random"
 
-    def episode_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
-        """The buffer that does so, for ``capacity`` transitions of ``num_envs`` environments like those of ``env``.
+    def own_buffer(self, env: VectorEnv, capacity: int, num_envs: int) -> UniformReplayBuffer:
+        """The buffer that does so, or draws by age; ``num_envs`` are environments like ``env``.
 
         Raises:
             ValueError: episodes have no limit, or there is no room for two of each environment.
         """
         size = {"capacity": capacity, "num_envs": num_envs}
+        if self.recency is not None:
+            return load(_BY_RECENCY)(**size, exponent=self.recency)
         if self.overwrite == "oldest":
             return EpisodeReplayBuffer(**size, only_complete=False)
         if env.max_episode_steps is None:
@@ -132,5 +143,7 @@ class ReplaySettings(PyTreeNode):
                 )
             if workflow.actors is not None:
                 raise ValueError("offline=true collects nothing, so there is nothing for actors to do: leave them out.")
+            if workflow.intrinsic is not None:
+                raise ValueError("offline=true collects nothing that intrinsic rewards could be for: leave them out.")
         if self.load is not None:
             load(_CHECK_RECORDED_STEPS)(workflow, self.load, self.other_env)

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
-from evorl.algorithms.a2c import A2CWorkflow
+from evorl.algorithms.a2c import A2CAgent, A2CWorkflow
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import Schedule
 from tests.conformance.agent import AgentContract
@@ -79,3 +80,25 @@ def test_the_entropy_bonus_follows_its_schedule() -> None:
     batch = agent.batch_with_advantages(agent_state, trajectory, 0.9, 1.0).flatten()
     (first, losses), (last, _) = (agent.loss(agent_state.params, agent_state, batch, p) for p in (0.0, 1.0))
     np.testing.assert_allclose(last - first, 0.01 * losses.entropy, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bound", [5.0, 0.01])
+def test_losses_may_be_kept_within_bounds(bound: float) -> None:
+    """Beyond them they teach nothing, as the clipped scalars of DA3C's continuous agents."""
+    clips = {"policy_loss_clip": bound, "value_loss_clip": bound}
+    workflow, free = (small("a2c", agent={"network": {"torso": [4]}, **options}) for options in (clips, {}))
+    state = workflow.init(0)
+    trajectory, _ = jax.jit(lambda w, s: w.collect(s))(workflow, state)
+    batch = workflow.agent.batch_with_advantages(state.agent_state, trajectory, 0.9, 1.0).flatten()
+    batch = batch.replace(targets=batch.values + 7.0**0.5)  # a value loss of 7
+
+    def losses(agent: A2CAgent, params: Any) -> tuple[jax.Array, jax.Array]:
+        told = agent.loss(params, state.agent_state, batch, 0.0)[1]
+        return told.policy_loss, told.value_loss
+
+    (policy_loss, value_loss), unbound = (losses(w.agent, state.agent_state.params) for w in (workflow, free))
+    np.testing.assert_allclose(unbound[1], 7.0, rtol=1e-5)
+    np.testing.assert_allclose(value_loss, bound, rtol=1e-6)
+    np.testing.assert_allclose(policy_loss, np.clip(unbound[0], -bound, bound), rtol=1e-6)
+    gradient = jax.grad(lambda params: losses(workflow.agent, params)[1])(state.agent_state.params)
+    assert all(not np.asarray(x).any() for x in jax.tree.leaves(gradient))

@@ -138,6 +138,13 @@ def test_the_target_of_expected_values(double: bool) -> None:
     np.testing.assert_allclose(loss, np.mean(batch.extras.weights * 0.5 * np.square(expected)), rtol=1e-4)
 
 
+def test_errors_may_count_by_their_size() -> None:
+    agent, state = _agent(absolute_errors=True, huber_delta=None)
+    batch = _batch()
+    loss, losses = _loss(agent, state, batch)
+    np.testing.assert_allclose(loss, np.mean(batch.extras.weights * np.abs(losses.td_errors)), rtol=1e-5)
+
+
 def test_the_loss_of_categories_is_least_at_its_target() -> None:
     """Its gradient on the logits is ``softmax - target``, and priorities are the divergence, zero at the target."""
     agent, state = _agent(values="categorical", num_atoms=11, support_low=-2.0, support_high=2.0)
@@ -200,6 +207,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
         ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),
         ("CartPole-v1", {"network": {"heads": {"noisy": 1}}}, r"heads\.noisy must be true or false, got 1"),
+        ("CartPole-v1", {"absolute_errors": True, "huber_delta": 1.0}, "absolute_errors=true is for"),
         ("CartPole-v1", {"values": "categoric"}, "Did you mean 'categorical'"),
     ],
 )

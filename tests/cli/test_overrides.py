@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from evorl.cli.overrides import apply_overrides, check_run_settings, names_a_run, run_settings, wandb_settings
+from evorl.cli.overrides import (
+    apply_overrides,
+    check_run_settings,
+    checkpoint_rules,
+    names_a_run,
+    run_settings,
+    wandb_settings,
+)
 
 
 def _config(**changes: Any) -> Any:
@@ -82,6 +89,9 @@ def test_wandb_is_a_flag_or_a_mapping() -> None:
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"checkpoints_kept": 0}, "checkpoints_kept must be a positive whole number"),
+        ({"best_checkpoints_kept": 0}, "best_checkpoints_kept must be a positive whole number"),
+        ({"best_over": 1.5}, "best_over must be a positive whole number"),
+        ({"checkpoint_seconds": -1}, "checkpoint_seconds must be a number of seconds, or 0 for never; got -1"),
         ({"render_interval": -1}, "render_interval must be a number of environment steps, or 0 for never; got -1"),
         ({"render_interval": True}, "render_interval must be a number of environment steps"),
         ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
@@ -92,6 +102,13 @@ def test_wandb_is_a_flag_or_a_mapping() -> None:
 def test_nonsense_is_refused(changes: dict, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         check_run_settings(_config(**changes))
+
+
+def test_rules_of_checkpoints_are_those_of_before_where_nothing_is_said() -> None:
+    assert checkpoint_rules(_config()) == {"best_to_keep": 1, "score_over": 1, "seconds": 0}
+    config = _config(best_checkpoints_kept=3.0, best_over=5, checkpoint_seconds=60)
+    check_run_settings(config)
+    assert checkpoint_rules(config) == {"best_to_keep": 3, "score_over": 5, "seconds": 60}
 
 
 def test_whole_floats_pass() -> None:

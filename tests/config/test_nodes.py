@@ -44,7 +44,7 @@ def test_an_optimizer_has_options() -> None:
         ({"start": 1, "end": -0.5}, "optimizer.learning_rate.end must be a number of at least 0, got -0.5"),
         ({"start": 1}, "optimizer.learning_rate.end is missing"),
         ({"start": 1, "ende": 0}, "here is no key of optimizer.learning_rate 'ende'. Did you mean 'end'"),
-        ({"start": 1, "end": 0, "share": 2}, r"optimizer.learning_rate.share must be a number in \(0, 1\], got 2"),
+        ({"start": 1, "end": 0, "share": 0}, "optimizer.learning_rate.share must be a number above 0, got 0"),
         ({"start": 1, "end": 0, "kind": "liner"}, "optimizer.learning_rate.kind is one of .* Did you mean 'linear'"),
     ],
 )

@@ -66,7 +66,12 @@ def test_time_limit_with_action_repeat_is_in_steps_of_the_environment() -> None:
 
 def test_episode_return_is_what_the_environment_paid() -> None:
     env = wrap_env(
-        ProbeEnv("time_limit"), max_episode_steps=4, reward_clip=0.5, reward_scale=2.0, sparse_reward_interval=2
+        ProbeEnv("time_limit"),
+        max_episode_steps=4,
+        reward_transform="tanh",
+        reward_clip=0.5,
+        reward_scale=2.0,
+        sparse_reward_interval=2,
     )
     state = env.reset(jax.random.key(0))
     rewards = []

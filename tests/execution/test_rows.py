@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.types import PyTreeDict
 
 
@@ -17,6 +18,25 @@ def test_means_do_not_depend_on_the_length_of_chunks() -> None:
     parts.add(PyTreeDict(loss=values[5:]))
     assert parts.take() == whole.take()
     assert whole.take() == {"train/episodes": 0}
+
+
+def test_a_score_is_over_the_last_evaluations_by_their_episodes() -> None:
+    totals = [(10.0, 5), (0.0, 5), (30.0, 10), (20.0, 2)]
+    score = SlidingScore(3)
+    scores = [score.push(total / weight, weight) for total, weight in totals[:2]]
+    score = SlidingScore(3, score.to_json()["scores"])  # a pause
+    scores += [score.push(total / weight, weight) for total, weight in totals[2:]]
+    assert scores == pytest.approx([2.0, 1.0, 2.0, 2.9412], abs=5e-5)
+    assert np.isnan(score.push(float("nan"), 5))
+    assert score.push(10.0, 17) == pytest.approx((30.0 + 20.0 + 170.0) / 29), "what has no score is not counted"
+
+
+def test_by_itself_an_evaluation_is_its_own_score() -> None:
+    score = SlidingScore()
+    assert score.push(0.1, 3) == 0.1
+    assert score.to_json() == {}
+    with pytest.raises(ValueError, match="at least 1 evaluation, got 0"):
+        SlidingScore(0)
 
 
 def test_evaluations_of_several_seeds() -> None:

@@ -99,12 +99,19 @@ def test_a_residual_stage_adds_what_its_blocks_compute() -> None:
         ("nature", (84, 84, 4), 512),
         ("impala", (16, 16, 3), 256),
         ("universe", (84, 84, 4), 6 * 6 * 32),
+        ("classic", (84, 84, 4), 11 * 11 * 32),
     ],
 )
 def test_presets_read_images(preset: str, shape: tuple[int, ...], size: int) -> None:
     module = build_torso({"torso": preset, "activation": "relu"})
     features = jax.eval_shape(lambda: module.init_with_output(KEY, jnp.zeros((7, *shape)))[0])
     assert features.shape == (7, size)
+
+
+def test_two_convolutions_of_whole_windows_leave_one_place() -> None:
+    layer = {"conv": {"filters": 8, "size": 3, "stride": 2, "border": "valid"}}
+    module = build_torso({"torso": [layer, layer, "flatten"], "activation": "relu"})
+    assert jax.eval_shape(lambda: module.init_with_output(KEY, jnp.zeros((2, 7, 7, 3)))[0]).shape == (2, 8)
 
 
 def test_the_universe_torso_is_four_equal_convolutions() -> None:
@@ -124,7 +131,7 @@ def test_no_layer_is_the_identity() -> None:
         ({"torsos": [4]}, r"no network option 'torsos'\. Did you mean 'torso'\?"),
         (
             {"torso": "natur"},
-            r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, universe",
+            r"no torso 'natur'\. Did you mean 'nature'\? There are: minatar, nature, classic",
         ),
         ({"torso": [4, 0]}, "torso: size must be a positive integer, got 0"),
         ({"torso": [4.5]}, "positive integer, got 4.5"),

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise, epsilon_greedy_probabilities, ou_noise_step
+from evorl.rollout import recurrent_state_of
+from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, small
 
 
 def test_epsilon_greedy_splits_ties_and_sums_to_one() -> None:
@@ -96,3 +101,25 @@ def test_noise_that_wanders_goes_on_from_what_is_remembered() -> None:
 def test_a_greatest_scale_below_the_least_is_refused() -> None:
     with pytest.raises(ValueError, match=r"max_scale=0\.1 is below scale=0\.2"):
         ActionNoise(scale=0.2, max_scale=0.1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "ornstein_uhlenbeck"])
+def test_the_scale_of_noise_may_follow_a_schedule(kind: str) -> None:
+    """Falling by a factor of e in the first 25 episodes, as RELAAX's ``exp(-episode / 25)``."""
+    steps = 25 * EPISODE_STEPS * NUM_ENVS
+    scale = {"start": 0.2, "end": 0.2 / np.e**2, "kind": "exponential", "steps": 2 * steps}
+    config = {"network": {"torso": [4]}, "noise": {"kind": kind, "scale": scale}}
+    workflow: Any = small("td3", "Pendulum-v1", total_timesteps=4 * steps, learning_starts=0, agent=config)
+    state = workflow.init(0)
+    assert state.agent_state.extra_state is None
+    acting = workflow.agent.at_progress(state.agent_state, 0.25)
+    np.testing.assert_allclose(acting.extra_state, 0.2 / np.e, rtol=1e-5)
+    _, after = workflow.step(state)
+    assert after.agent_state.extra_state is None
+    obs = SampleBatch(obs=state.env_state.obs, extras=PyTreeDict(recurrent_state=recurrent_state_of(state.env_state)))
+    params = jax.tree.map(jnp.zeros_like, state.agent_state.params)
+    actions = [
+        workflow.agent.compute_actions(acting.replace(params=params, extra_state=told), obs, jax.random.key(0))[0]
+        for told in (None, jnp.float32(0.1))
+    ]
+    np.testing.assert_allclose(actions[0], 2.0 * actions[1], rtol=1e-5)

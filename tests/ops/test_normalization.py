@@ -161,3 +161,13 @@ def test_rewards_are_measured_by_the_spread_of_discounted_sums() -> None:
     assert scale.statistics.count == 36
     steep, _ = normalize_rewards(scale, jnp.array([[1e6, -1e6, 0.0]]), dones[:1], 0.0, clip=2.0)
     np.testing.assert_array_equal(steep, [[2.0, -2.0, 0.0]])
+
+
+def test_a_running_filter_gives_the_known_numbers() -> None:
+    """RELAAX's ZFilter on 1, 2, 4: with the sample's variance (N - 1) where ours is the population's (N)."""
+    statistics, seen = init_statistics(jax.ShapeDtypeStruct((), jnp.float32)), []
+    for count, x in enumerate((1.0, 2.0, 4.0), start=1):
+        statistics = update_statistics(statistics, jnp.asarray([x]))
+        seen.append(float(normalize(statistics, jnp.float32(x), 5.0)) * np.sqrt((count - 1) / count))
+    np.testing.assert_allclose(seen, [0.0, 0.7071, 1.0911], atol=1e-4)
+    assert float(normalize(statistics, jnp.float32(1e6), 5.0)) == 5.0

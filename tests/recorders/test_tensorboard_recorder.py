@@ -6,6 +6,7 @@ import errno
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evorl.recorders import TensorBoardRecorder, tensorboard_recorder
@@ -45,6 +46,32 @@ def test_a_resume_purges_later_events_and_keeps_the_earlier_file(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 2
     (start,) = [event for event in read_events(tmp_path) if event.HasField("session_log")]
     assert (start.session_log.status, start.step) == (SessionLog.START, 501)
+
+
+def test_a_folder_that_is_opened_again_keeps_what_it_has(tmp_path: Path) -> None:
+    recorder = TensorBoardRecorder(tmp_path)
+    for iteration in (1, 2):  # within a second, by one process
+        recorder.write(make_row(iteration))
+        recorder.close()
+    assert [event.step for event in read_events(tmp_path) if event.HasField("summary")] == [100, 200]
+
+
+def test_rows_reach_the_disk_when_asked_and_histograms_at_once(tmp_path: Path) -> None:
+    recorder = TensorBoardRecorder(tmp_path)
+    recorder.flush()
+    assert list(tmp_path.iterdir()) == []
+    recorder.write(make_row(1))
+    recorder.flush()
+    assert [event.step for event in read_events(tmp_path)[1:]] == [100]
+    recorder.write(make_row(2))
+    recorder.write_histogram("weights", 300, np.array([1.0, 1.5, 3.0]), [1.0, 2.0, 3.0], [2, 1])
+    _, _, second, told = read_events(tmp_path)
+    assert (second.step, told.step) == (200, 300)
+    (value,) = told.summary.value
+    assert (value.tag, value.histo.num, value.histo.sum, value.histo.sum_squares) == ("weights", 3, 5.5, 12.25)
+    assert list(value.histo.bucket_limit) == [1.0, 2.0, 3.0]
+    assert list(value.histo.bucket) == [0, 2, 1]
+    recorder.close()
 
 
 def test_nothing_is_written_before_the_first_row(tmp_path: Path) -> None:

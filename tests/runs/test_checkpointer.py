@@ -134,6 +134,34 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
         assert (float(state["w"]), progress["iterations"]) == (step, step)
 
 
+def test_so_many_of_the_best_are_kept(tmp_path: Path) -> None:
+    checkpointer = RunCheckpointer(tmp_path, max_to_keep=1, best_to_keep=3)
+    for step, score in enumerate([1.0, 5.0, 3.0, 4.0, 2.0], start=1):
+        assert checkpointer.wants(score) == (step != 5)
+        checkpointer.save(SMALL, {"iterations": step}, score)
+    checkpointer.save(SMALL, {"iterations": 6}, 3.0)  # of equal ones the later
+    checkpointer.save(SMALL, {"iterations": 7}, None)
+    assert checkpointer.steps == (2, 4, 6, 7)
+    assert checkpointer.best_step == 2
+    assert not checkpointer.wants(None)
+    assert not checkpointer.wants(float("nan"))
+    assert not RunCheckpointer(tmp_path).has_rules
+
+
+def test_a_state_is_wanted_after_so_many_seconds(tmp_path: Path) -> None:
+    now = [100.0]
+    checkpointer = RunCheckpointer(tmp_path, max_to_keep=1, seconds=30.0, clock=lambda: now[0])
+    wanted = []
+    for step in range(1, 9):
+        now[0] += 10.0
+        wanted.append(checkpointer.wants(None))
+        if wanted[-1]:
+            checkpointer.save(SMALL, {"iterations": step})
+    assert wanted == [False, False, True, False, False, True, False, False]
+    assert checkpointer.has_rules
+    assert [path.name for path in tmp_path.iterdir()] == ["6"]
+
+
 def test_saving_an_iteration_again_keeps_its_score(tmp_path: Path) -> None:
     checkpointer = RunCheckpointer(tmp_path)
     checkpointer.save(SMALL, {"iterations": 3}, 2.0)

@@ -295,43 +295,6 @@ class TestToken:
         assert talk.say("init") == {"response": "ready"}
 
 
-class TestSpaces:
-    def test_those_of_the_server_are_welcome(self) -> None:
-        talk = Talk(begun=False)
-        obs_space = {"shape": [2], "low": -1.0, "high": 1.0}
-        assert talk.say("init", obs_space=obs_space, action_space={"n": 3}) == {"response": "ready"}
-
-    def test_others_are_refused_in_words(self) -> None:
-        talk = Talk(begun=False)
-        message = talk.error("init", action_space={"n": 4})
-        assert "action_space of this client is" in message
-        assert "the server was started for" in message
-        assert not talk.session.has_begun
-
-    @pytest.mark.parametrize(
-        "space",
-        [
-            *[{"shape": shape} for shape in ([10**6, 10**6], [2**40, 0], ["a"], [-1], 5.5)],
-            {"low": [[0.0]] * 5000, "high": [[1.0] * 5000]},
-            {"a": {"b": {"shape": [10**12]}}},
-            *[{"shape": [2], "dtype": dtype} for dtype in ("nothing", "object")],
-            *[{"low": low, "shape": [2]} for low in ("a", [[1], [1, 2]])],
-            *[{"n": n} for n in (-3, "many")],
-            *([1, 2], "text", {}),
-        ],
-        ids=str,
-    )
-    def test_what_is_none_takes_no_memory(self, space: Any) -> None:
-        talk = Talk(begun=False)
-        assert "obs_space" in talk.error("init", obs_space=space)
-
-    def test_parts_in_parts_in_parts_come_to_an_end(self) -> None:
-        space: dict[str, Any] = {"shape": [2]}
-        for _ in range(700):
-            space = {"a": space}
-        assert "in more than 8" in Talk(begun=False).error("init", obs_space=space)
-
-
 def test_no_room_ends_the_conversation() -> None:
     host = FakeHost(room=1)
     Talk(host)

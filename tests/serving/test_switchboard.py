@@ -48,9 +48,14 @@ class Place:
         self.segments = Segments(length, num_rows, max_lag)
         answering: Any = self.answering
         self.switchboard = Switchboard(answering, self.segments, Box(0.0, 1.0, (1,)), Discrete(2), max_clients)
-        self.switchboard.publish("first")
+        self.publish("first")
         self.told: list[tuple[int, Any]] = []
         self.steps: dict[int, int] = {}
+
+    def publish(self, policy: Any) -> None:
+        """What the learner does."""
+        self.answering.publish(policy)
+        self.switchboard.note_new_policy()
 
     def enter(self, exploit: bool = False) -> SimpleNamespace:
         number, slot = self.switchboard.enter(exploit)
@@ -187,7 +192,7 @@ def test_nobody_runs_ahead_of_the_learner(max_lag: int | None) -> None:
         assert place.batch() == [[(0, 1), (0, 2)]]
         await turns()
         assert len(place.told) == (4 if max_lag == 0 else 5)
-        place.switchboard.publish("second")
+        place.publish("second")
         await turns()
         assert len(place.told) == 5
         assert place.segments.version == 2
@@ -212,7 +217,7 @@ def test_without_lag_a_batch_is_of_one_policy() -> None:
             # Each action, the answer to the question before, was that of the policy that learns from it.
             actors = {place.answering.answered_by[int(n), int(step) - 1] for n, step in batch[0][0].reshape(-1, 2)}
             assert actors == {place.answering.policies[-1]}
-            place.switchboard.publish(version)
+            place.publish(version)
             await turns()
         assert lags == [0.0] * 4
 
@@ -227,7 +232,7 @@ async def test_an_evaluation_makes_nothing_older() -> None:
     for _ in range(2):
         place.ask(client)
         await turns()
-    place.switchboard.publish("first")
+    place.publish("first")
     place.ask(client)
     await turns()
     assert place.batch() == [[(0, 1), (0, 2)]]

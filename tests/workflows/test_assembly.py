@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
@@ -11,8 +14,9 @@ from evorl.algorithms.sac import SACWorkflow
 from evorl.config.nodes import plain
 from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
+from evorl.ops.schedules import value_at
 from evorl.workflows.assembly import as_paid_by_the_environment, eval_rows, training_mode
-from tests.support.small_workflows import small
+from tests.support.small_workflows import inner_config, small
 
 
 @pytest.mark.parametrize("mode", ["envpool", "DISABLED", AutoresetMode.ENVPOOL])
@@ -26,6 +30,7 @@ def test_evaluation_reports_what_the_environment_pays() -> None:
     env = {
         "name": "CartPole-v1",
         "max_episode_steps": 10,
+        "reward_transform": "tanh",
         "reward_clip": 0.5,
         "reward_scale": 0.1,
         "sparse_reward_interval": 4,
@@ -44,6 +49,36 @@ def test_evaluation_draws_the_physics_too_unless_told_otherwise() -> None:
     assert as_paid_by_the_environment(env) == env
     env["randomization"]["in_evaluation"] = False  # pyright: ignore[reportIndexIssue]
     assert as_paid_by_the_environment(env) == {"name": "mjx/hopper"}
+
+
+def test_a_schedule_may_be_by_environment_steps() -> None:
+    rate = {"start": 2e-2, "end": 2e-3, "steps": 30_000}
+    for total, share in ((60_000, 0.5), (30_000, 1.0), (15_000, 2.0)):
+        built: Any = small("a2c", total_timesteps=total, optimizer={"learning_rate": rate})
+        schedule = built.optimizer.learning_rate
+        assert schedule.share == share
+        steps = jnp.asarray([0.0, 7500.0, 15_000.0, 30_000.0, 45_000.0])
+        expected = np.asarray([0.02, 0.0155, 0.011, 0.002, 0.002])
+        values = value_at(schedule, steps / total)
+        np.testing.assert_allclose(values[steps <= total], expected[steps <= total], rtol=1e-5)
+    agent = small("dqn", total_timesteps=1000, agent={"epsilon": {"start": 1, "end": 0, "steps": 100}}).agent
+    assert agent.epsilon.share == 0.1  # pyright: ignore[reportAttributeAccessIssue]
+    by_share: Any = small("a2c", optimizer={"learning_rate": {**rate, "share": 0.25, "steps": None}})
+    assert by_share.optimizer.learning_rate.share == 0.25
+
+
+@pytest.mark.parametrize("steps", [0, -1, "many"])
+def test_steps_of_a_schedule_are_a_positive_number(steps: Any) -> None:
+    rate = {"start": 2e-2, "end": 2e-3, "steps": steps}
+    with pytest.raises(ValueError, match=r"optimizer\.learning_rate\.steps must be a number"):
+        small("a2c", optimizer={"learning_rate": rate})
+
+
+def test_a_learner_within_another_workflow_has_no_length_of_its_own() -> None:
+    learner = {**inner_config("td3"), "optimizer": {"learning_rate": {"start": 1, "end": 0, "steps": 10}}}
+    learner.pop("total_timesteps", None)
+    with pytest.raises(ValueError, match=r"learner\.optimizer\.learning_rate\.steps .*give .*learning_rate\.share"):
+        small("erl", learner=learner)
 
 
 def test_whole_floats_are_whole_numbers() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.config.names import load
+from evorl.replay_buffers.recency import RecencyReplayBuffer
 from evorl.workflows.workflow import Workflow
 from tests.conformance.workflow import WorkflowContract
 from tests.support.key_record import KeyRecord
-from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, assert_close, assert_identical
+from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, arrays, assert_close, assert_identical, small
 from tests.support.training_runs import resume_in, run_in, stop_after
 
 HINDSIGHT = {"replay": {"hindsight": "future"}}
@@ -106,6 +107,25 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
 def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         _workflow(algorithm, **changes)
+
+
+def test_newer_steps_are_drawn_more_often() -> None:
+    workflow: Any = small("dqn", replay={"recency": 2.0}, n_step=2)
+    assert isinstance(workflow.replay_buffer, RecencyReplayBuffer)
+    assert workflow.replay_buffer.exponent == 2.0
+    state = workflow.init(0)
+    for _ in range(4):
+        metrics, state = workflow.step(state)
+        assert np.isfinite(float(metrics.td_loss))
+    rows, _ = workflow.replay_buffer.draw_indices(state.replay_state, jax.random.key(0), 4000)
+    shares = np.bincount(np.asarray(rows), minlength=4)[:4] / 4000
+    np.testing.assert_allclose(shares, [0.033, 0.133, 0.3, 0.533], atol=0.03)
+
+
+def test_recency_goes_alone() -> None:
+    for changes in ({"prioritized": True}, {"replay": {"overwrite": "random", "recency": 1.0}}):
+        with pytest.raises(ValueError, match=r"replay.recency draws single transitions by their age alone"):
+            small("dqn", **{"replay": {"recency": 1.0}, **changes})
 
 
 def test_sequences_have_no_hindsight() -> None:

@@ -52,6 +52,29 @@ def test_a_resumed_run_knows_the_best_score(scores: list[float]) -> None:
     assert shelf.saved == [(8, 4.0)]
 
 
+class Asking(Shelf):
+    """A shelf with rules of its own: it wants whatever was scored, by the mean of two evaluations."""
+
+    has_rules, score_over = True, 2
+
+    def wants(self, score: float | None) -> bool:
+        return score is not None
+
+
+def test_a_checkpointer_may_ask_for_more_by_a_score_over_several_evaluations(scores: list[float]) -> None:
+    scores += [1.0, 9.0, 3.0, 2.0]
+    shelf = Asking()
+    workflow = _workflow(eval_interval=2 * STEPS)
+    workflow.learn(checkpointer=shelf)
+    assert shelf.saved == [(2, 1.0), (4, 5.0), (6, 6.0), (8, 2.5)]
+    assert shelf.progress["best_score"] == 6.0
+    assert [mean for mean, _ in shelf.progress["scores"]] == [3.0, 2.0]
+    scores += [4.0]
+    resumed = _workflow(eval_interval=8 * STEPS)
+    resumed.learn(resumed.init(0), checkpointer=shelf, progress=shelf.progress)
+    assert shelf.saved[-1] == (8, 3.0)
+
+
 def test_checkpoints_come_at_their_interval() -> None:
     shelf = Shelf()
     _workflow(checkpoint_interval=3 * STEPS).learn(checkpointer=shelf)

@@ -22,17 +22,21 @@ class Training:
     """One run that is continued at every measurement, each time into a run folder of its own."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from omegaconf import OmegaConf
-
-        from evorl.cli.stored_run import build_workflow
-
         self.recording = settings.get("recording", True)
         self.config = {"eval_interval": 0, "log_interval": 5000, **settings["config"]}
-        self.workflow = build_workflow(OmegaConf.create(self.config))
+        self.workflow = self.make_workflow(settings)
         self.steps = settings["steps"]
         self.state = self.workflow.init(0)
         self.timesteps = 0
         self.learn(settings["warmup_steps"])
+
+    def make_workflow(self, settings: dict[str, Any]) -> Any:
+        """What is trained."""
+        from omegaconf import OmegaConf
+
+        from evorl.cli.stored_run import build_workflow
+
+        return build_workflow(OmegaConf.create(self.config))
 
     def learn(self, steps: int) -> Reading:
         """Train for so many environment steps more."""

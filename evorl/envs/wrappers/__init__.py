@@ -11,7 +11,12 @@ from evorl.envs.vector import (
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
-from evorl.envs.wrappers.reward import RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers.reward import (
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    RewardTransformWrapper,
+    SparseRewardWrapper,
+)
 from evorl.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
@@ -27,6 +32,7 @@ __all__ = [
     "OneEpisodeWrapper",
     "RewardClipWrapper",
     "RewardScaleWrapper",
+    "RewardTransformWrapper",
     "SparseRewardWrapper",
     "VectorEnv",
     "VmapAutoResetWrapper",

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
+from evorl.config.names import no_such
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key
+
+# What ``reward_transform`` names, of each reward by itself; all of them keep its sign.
+TRANSFORMS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh,
+    "arctan": jnp.arctan,
+    "sign": jnp.sign,
+    "sqrt": lambda reward: jnp.sign(reward) * jnp.sqrt(jnp.abs(reward)),
+    "log": lambda reward: jnp.sign(reward) * jnp.log1p(jnp.abs(reward)),
+}
+
+
+def _paying(task: Any, paid: Callable[[jax.Array], jax.Array]) -> Any:
+    """A goal task, if there is one, with other rewards."""
+    return task and task.with_reward(lambda *step: paid(task.reward_fn(*step)))
 
 
 class RewardScaleWrapper(Wrapper):
@@ -28,14 +45,16 @@ class RewardScaleWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: with rewards times ``scale``."""
-        task = self.env.goal_task
-        return task and task.with_reward(lambda *step: self.scale * task.reward_fn(*step))
+        """See ``Env.goal_task``: with such rewards."""
+        return _paying(self.env.goal_task, self._paid)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        return state.replace(reward=state.reward * self.scale)
+        return state.replace(reward=self._paid(state.reward))
+
+    def _paid(self, reward: jax.Array) -> jax.Array:
+        return reward * self.scale
 
 
 class RewardClipWrapper(Wrapper):
@@ -53,14 +72,45 @@ class RewardClipWrapper(Wrapper):
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: with clipped rewards."""
-        task = self.env.goal_task
-        return task and task.with_reward(lambda *step: jnp.clip(task.reward_fn(*step), -self.limit, self.limit))
+        """See ``Env.goal_task``: with such rewards."""
+        return _paying(self.env.goal_task, self._paid)
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
         state = self.env.step(env_state, action)
-        return state.replace(reward=jnp.clip(state.reward, -self.limit, self.limit))
+        return state.replace(reward=self._paid(state.reward))
+
+    def _paid(self, reward: jax.Array) -> jax.Array:
+        return jnp.clip(reward, -self.limit, self.limit)
+
+
+class RewardTransformWrapper(Wrapper):
+    """The reward through a function that squeezes large ones.
+
+    ``tanh``, ``arctan``, ``sign``, ``sqrt`` (``sign(r) sqrt(|r|)``) or ``log`` (``sign(r) log(1 + |r|)``).
+
+    Raises:
+        ValueError: there is no such function.
+    """
+
+    def __init__(self, env: Env, name: str) -> None:
+        super().__init__(env)
+        if name not in TRANSFORMS:
+            raise ValueError(no_such("reward_transform", name, TRANSFORMS))
+        self.name = name
+
+    @property
+    def goal_task(self) -> Any:
+        """See ``Env.goal_task``: with such rewards."""
+        return _paying(self.env.goal_task, self._paid)
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        return state.replace(reward=self._paid(state.reward))
+
+    def _paid(self, reward: jax.Array) -> jax.Array:
+        return TRANSFORMS[self.name](reward)
 
 
 class SparseRewardWrapper(Wrapper):

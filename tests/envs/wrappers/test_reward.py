@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import pytest
 
 from evorl.envs import AutoresetMode, Env
-from evorl.envs.wrappers import VECTOR_ENVS, EpisodeWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper
+from evorl.envs.wrappers import (
+    VECTOR_ENVS,
+    EpisodeWrapper,
+    RewardClipWrapper,
+    RewardScaleWrapper,
+    RewardTransformWrapper,
+    SparseRewardWrapper,
+)
 from tests.support.probe_envs import ProbeEnv
 
 
@@ -30,6 +37,21 @@ def test_scale() -> None:
 def test_clip(scale: float) -> None:
     env = RewardClipWrapper(RewardScaleWrapper(ProbeEnv("value_is_reward"), scale), 1.0)
     assert rewards(env, AutoresetMode.NORMAL, 2) == [min(1.0, max(-1.0, scale))] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "paid"),
+    [("tanh", 0.995055), ("arctan", 1.249046), ("sign", 1.0), ("sqrt", 1.732051), ("log", 1.386294)],
+)
+def test_transforms_squeeze_rewards_and_keep_their_sign(name: str, paid: float) -> None:
+    for sign in (1.0, -1.0):
+        env = RewardTransformWrapper(RewardScaleWrapper(ProbeEnv("value_is_reward"), 3.0 * sign), name)
+        assert rewards(env, AutoresetMode.NORMAL, 1) == pytest.approx([sign * paid], rel=1e-5)
+
+
+def test_no_such_transform() -> None:
+    with pytest.raises(ValueError, match=r"there is no reward_transform 'tahn'\. Did you mean 'tanh'"):
+        RewardTransformWrapper(ProbeEnv("value_is_reward"), "tahn")
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NORMAL, AutoresetMode.FAST])

@@ -16,10 +16,11 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.envs.remote import RemoteSimulators
 from evorl.ops.trees import Packed
 from evorl.serving.answering import Answering
+from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.event_thread import EventThread
 from evorl.serving.segments import Segments
 from evorl.serving.serve_settings import ServeSettings
-from evorl.serving.switchboard import StoreMetric, Switchboard
+from evorl.serving.switchboard import Switchboard
 from evorl.types import ByValue, PyTreeDict, State
 
 SECONDS_BETWEEN_WARNINGS = 60.0
@@ -32,7 +33,6 @@ class TrainingServer(ByValue):
         workflow: that is to be trained, with ``env=remote``.
         settings: where simulators come to, and what they may.
         should_stop: asked while nobody sends anything.
-        store_metric: takes what clients measure.
 
     Attributes:
         settings: of the server.
@@ -48,9 +48,9 @@ class TrainingServer(ByValue):
         workflow: Any,
         settings: ServeSettings,
         should_stop: Callable[[], bool] = lambda: False,
-        store_metric: StoreMetric = lambda *_: None,
     ) -> None:
         self.settings, self.should_stop = settings, should_stop
+        self._metrics: ClientMetrics | None = None
         self.check(workflow)
         simulators = workflow.env.simulators.usual
         self._answering = Answering(workflow, settings.max_clients, records=True)
@@ -67,12 +67,16 @@ class TrainingServer(ByValue):
             simulators.action_space,
             settings.max_clients,
             settings.token,
-            store_metric,
         )
         self._thread: EventThread | None = None
         self._counted = (time.perf_counter(), 0)
         self._warned = -math.inf
         self._dropped = 0
+
+    def keep(self, metrics: ClientMetrics) -> None:
+        """Keep there what clients measure from now on; closed with the server."""
+        self._metrics = metrics
+        self.switchboard.store_metric = metrics.store
 
     def check(self, workflow: Any) -> None:
         """Raises ``ValueError`` where a workflow cannot learn from simulators that come and go, in words."""
@@ -98,6 +102,7 @@ class TrainingServer(ByValue):
     ) -> tuple[PyTreeDict | None, State]:
         """``(metrics [N, ...], state)`` after so many iterations, fewer if it is to stop; ``None`` without any."""
         rows: list[PyTreeDict] = []
+        steps = int(state.iterations) * workflow.timesteps_per_iteration
         for _ in range(num_iterations):
             acting, state = _begin(workflow, state)
             self._publish(acting, message)
@@ -107,6 +112,8 @@ class TrainingServer(ByValue):
             arrays, cuts, lag = batch
             metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
             rows.append(metrics | self._told(lag, message))
+            if self._metrics is not None:
+                self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
         return stacked_rows(rows) if rows else None, state
 
     def evaluate(self, workflow: Any, state: State, message: Callable[[str], None] = lambda _: None) -> PyTreeDict:
@@ -130,7 +137,8 @@ class TrainingServer(ByValue):
         )
 
     def _publish(self, acting: Any, message: Callable[[str], None]) -> None:
-        self.switchboard.publish(acting)
+        self._answering.publish(acting)
+        self.switchboard.note_new_policy()
         if self._thread is None:
             self._answering.compile_all()
             self._thread = EventThread(self.settings, self.switchboard)
@@ -155,11 +163,11 @@ class TrainingServer(ByValue):
         self._dropped = self._segments.dropped
         numbers = {
             "policy_lag": lag,
-            "clients": self.switchboard.num_clients,
-            "answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
-            "questions_waiting": self.switchboard.num_waiting,
-            "rows_waiting": self._segments.num_full,
-            "rows_dropped": dropped,
+            "serving/clients": self.switchboard.num_clients,
+            "serving/answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
+            "serving/questions_waiting": self.switchboard.num_waiting,
+            "serving/rows_waiting": self._segments.num_full,
+            "serving/rows_dropped": dropped,
         }
         return PyTreeDict({name: np.float32(value) for name, value in numbers.items()})
 
@@ -168,6 +176,8 @@ class TrainingServer(ByValue):
         if self._thread is not None:
             self._thread.close()
             self._thread = None
+        if self._metrics is not None:
+            self._metrics.close()
 
 
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:

@@ -1,29 +1,15 @@
-"""``evorl serve``: train by simulators that come over the network. ``evorl act``: give them a finished policy."""
+"""Trainings whose environments are simulators elsewhere: the server that collects, in place of environments here."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from evorl.runs.folder import RunFolder
     from evorl.workflows.workflow import Workflow
-
-
-def serve(arguments: Sequence[str]) -> None:
-    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
-    if any(argument.startswith("run=") for argument in arguments):
-        from evorl.cli.act_command import act
-
-        act(arguments)
-        return
-    from evorl.cli import main
-
-    names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
-    sys.argv[1:] = [*([] if names_env else ["env=remote"]), *arguments]
-    main.train()
 
 
 def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
@@ -43,12 +29,16 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
             "actors step environments of their own, and those of env=remote come by themselves: leave it out."
         )
     from evorl.serving.serve_settings import serve_settings
-    from evorl.serving.training import TrainingServer
+    from evorl.serving.training_server import TrainingServer
 
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
 
 
-def stop_waiting_when(workflow: Workflow, should_stop: Any) -> None:
-    """Let a training server that waits for simulators be stopped."""
-    if hasattr(workflow.actors, "should_stop"):
-        workflow.actors.should_stop = should_stop
+def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
+    """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
+    if not hasattr(workflow.actors, "switchboard"):
+        return
+    from evorl.serving.client_metrics import ClientMetrics
+
+    workflow.actors.should_stop = should_stop
+    workflow.actors.keep(ClientMetrics(folder.path / "clients"))

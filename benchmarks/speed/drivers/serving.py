@@ -1,0 +1,75 @@
+"""A training server that is asked by clients in another process, as fast as they are answered or at a pace.
+
+Settings: ``carrier`` (rlx or websocket), ``clients`` (64), ``pause`` (mean seconds of a client between an answer and
+its next question, 0), ``alone`` (whether one client more, in a process of its own, tells how long its answers took),
+``records`` (whether the steps become batches, which a learner takes and forgets), ``cache``.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from benchmarks.speed.child import Reading, read_settings, serve
+from benchmarks.speed.serving import Policy, loads, message_cpu_seconds, messages_as
+from evorl.cli.runtime import prepare_runtime
+
+MAX_CLIENTS = 256
+
+
+class Server:
+    """Both servers, with what they answer by."""
+
+    def __init__(self, records: bool) -> None:
+        from evorl.serving.event_thread import EventThread
+        from evorl.serving.segments import Segments
+        from evorl.serving.serve_settings import ServeSettings
+        from evorl.serving.switchboard import Switchboard
+
+        self.policy = Policy(MAX_CLIENTS, records)
+        workflow, simulators = self.policy.workflow, self.policy.workflow.env.simulators.usual
+        segments = Segments(workflow.rollout_length, workflow.env.num_envs, max_lag=1) if records else None
+        self.switchboard = Switchboard(
+            self.policy.answering, segments, simulators.obs_space, simulators.action_space, MAX_CLIENTS
+        )
+        if records:
+            threading.Thread(target=self._forget, daemon=True).start()
+        self.thread = EventThread(ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0"), self.switchboard)
+        self.addresses = {
+            carrier: (host, int(port))
+            for carrier, address in zip(("rlx", "websocket"), self.thread.addresses, strict=True)
+            for host, _, port in [address.rpartition("//")[2].rpartition(":")]
+        }
+
+    def _forget(self) -> None:
+        while self.switchboard.wait_for_batch(lambda: False) is not None:
+            pass
+
+    def count(self) -> int:
+        """Messages answered so far."""
+        return self.switchboard.num_answers
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    prepare_runtime(1, settings.get("cache") or False)
+    server = Server(settings.get("records", False))
+    sizes = server.policy.sizes
+    carrier = settings["carrier"]
+    load = (server.addresses[carrier], carrier, settings.get("clients", 64), messages_as(carrier))
+    all_loads = [(*load, settings.get("pause", 0.0))]
+    if settings.get("alone"):
+        all_loads.append((*load[:2], 1, load[3], 0.005))
+
+    def measure() -> Reading:
+        with loads(*all_loads) as seen:
+            reading = message_cpu_seconds(server.count, sizes.clear)
+        batch = sum(size * count for size, count in sizes.items()) / sum(sizes.values())
+        reading |= {"mean_batch": batch, "answer_seconds": seen[-1]["answer_seconds"]}
+        return reading | {"policy_cpu_seconds": server.policy.own_cpu_seconds()}
+
+    return measure
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "aiohttp", "msgpack", "evorl")

@@ -1,0 +1,53 @@
+"""A training through the wire: simulators in processes of their own ask its server, and it learns from what they do.
+
+Settings: those of ``training``, whose config has env=remote, and ``simulators``, how many processes play CartPole of
+Gymnasium. Measured by wall time: theirs is the processor time of other processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.speed.child import read_settings, serve
+from benchmarks.speed.drivers.training import Training
+from benchmarks.speed.measuring import ROOT
+from evorl.cli.stored_run import prepare_for
+
+
+class WireTraining(Training):
+    """One run with its server and its simulators."""
+
+    def make_workflow(self, settings: dict[str, Any]) -> Any:
+        """With a server in place of environments, and simulators that look for it from now on."""
+        from evorl.serving.serve_settings import ServeSettings
+        from evorl.serving.training_server import TrainingServer
+
+        workflow = super().make_workflow(settings)
+        address = f"127.0.0.1:{free_port()}"
+        for number in range(settings["simulators"]):
+            command = [sys.executable, "-m", "benchmarks.speed.wire_player", address, str(number)]
+            player = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE)
+            atexit.register(player.kill)
+        return workflow.replace(actors=TrainingServer(workflow, ServeSettings(bind=address)))
+
+
+def free_port() -> int:
+    """A port of this machine where nobody listens."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        return listening.getsockname()[1]
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    prepare_for({**settings["config"], "compilation_cache": settings.get("cache") or False})
+    training = WireTraining(settings)
+    return lambda: training.learn(training.steps)
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "gymnasium", "evorl")

@@ -1,0 +1,82 @@
+"""The same agent behind a gRPC stream, as little of it as can be: a state comes as bytes, an action goes as bytes.
+
+Nothing is checked, and questions of one turn of the event loop are answered together, as our server does. Settings:
+``clients`` (64), ``cache``. It needs grpcio beside what our server needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.child import Reading, read_settings, serve
+from benchmarks.speed.serving import Policy, loads, message_cpu_seconds, messages_as
+from evorl.cli.runtime import prepare_runtime
+
+MAX_CLIENTS = 256
+
+
+class Streams:
+    """Who is asked by the streams of all clients."""
+
+    def __init__(self) -> None:
+        from evorl.serving.switchboard import Switchboard
+
+        self.policy = Policy(MAX_CLIENTS, records=False)
+        simulators = self.policy.workflow.env.simulators.usual
+        self.switchboard = Switchboard(
+            self.policy.answering, None, simulators.obs_space, simulators.action_space, MAX_CLIENTS
+        )
+
+    async def play(self, messages: Any, context: Any) -> None:
+        """One client."""
+        from evorl.serving.answering import Question
+
+        number, slot = self.switchboard.enter(False)
+        loop, step = asyncio.get_running_loop(), 0
+        try:
+            while message := await context.read():
+                answer: asyncio.Future[Any] = loop.create_future()
+                state = np.frombuffer(message, np.float32)
+                question = Question(number, slot, step, state, 0.5, step == 0, False, False, False, answer.set_result)
+                self.switchboard.ask(question)
+                step += 1
+                await context.write(np.asarray(await answer, np.float32).tobytes())
+        finally:
+            self.switchboard.leave(number, slot)
+
+    async def listen(self) -> int:
+        """The port where they come to."""
+        import grpc
+
+        handler = grpc.stream_stream_rpc_method_handler(self.play)
+        self.server = grpc.aio.server()
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("serving", {"Play": handler}),))
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        return port
+
+
+def prepare() -> Any:
+    settings = read_settings()
+    prepare_runtime(1, settings.get("cache") or False)
+    streams, loop = Streams(), asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    port = asyncio.run_coroutine_threadsafe(streams.listen(), loop).result()
+    load = (("127.0.0.1", port), "grpc", settings.get("clients", 64), messages_as("grpc"))
+    sizes = streams.policy.sizes
+
+    def measure() -> Reading:
+        with loads(load):
+            reading = message_cpu_seconds(lambda: streams.switchboard.num_answers, sizes.clear)
+        batch = sum(size * count for size, count in sizes.items()) / sum(sizes.values())
+        return {**reading, "mean_batch": batch}
+
+    return measure
+
+
+if __name__ == "__main__":
+    serve(prepare, "jax", "jaxlib", "grpcio", "evorl")

@@ -1,0 +1,180 @@
+"""What measurements of servers share: the agent that answers, clients in another process, processor time of a message.
+
+A client asks as a simulator of a locomotion task would: a state float32[17], an action float32[6], and a policy with
+two layers of 64. Messages are the same for all servers that are compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.measuring import ROOT
+
+OBS_SIZE, ACTION_SIZE = 17, 6
+WARM_UP_SECONDS, MEASURED_SECONDS = 0.7, 2.5
+STARTING_SECONDS = 60.0
+STATE = np.linspace(-1.0, 1.0, OBS_SIZE, dtype=np.float32)
+INIT = {"command": "init", "exploit": False}
+UPDATE = {"command": "update", "reward": 0.5, "state": STATE, "terminal": False}
+CONFIG = {
+    "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+    "env": {
+        "library": "remote",
+        "name": "simulator",
+        "obs_space": {"shape": [OBS_SIZE]},
+        "action_space": {"shape": [ACTION_SIZE], "low": -1.0, "high": 1.0},
+    },
+    "num_envs": 64,
+    "rollout_length": 128,
+    "agent": {"network": {"torso": [64, 64]}},
+}
+
+
+class Policy:
+    """The agent of a training, which acts and does not learn.
+
+    Args:
+        max_clients: rows of the table.
+        records: whether its transitions are wanted, as in a training.
+
+    Attributes:
+        workflow: of the training.
+        answering: who answers.
+        sizes: how often so many questions were answered together.
+    """
+
+    def __init__(self, max_clients: int, records: bool) -> None:
+        from omegaconf import OmegaConf
+
+        from evorl.cli.stored_run import build_workflow
+        from evorl.serving.answering import Answering
+
+        self.workflow = build_workflow(OmegaConf.create(CONFIG))
+        acting, _ = self.workflow.acting(self.workflow.init(0))
+        self.answering = Answering(self.workflow, max_clients, records)
+        self.answering.publish(acting)
+        self.answering.compile_all()
+        self.sizes: collections.Counter[int] = collections.Counter()
+        ask = self.answering.ask
+
+        def counted(questions: Sequence[Any]) -> Any:
+            self.sizes[len(questions)] += 1
+            return ask(questions)
+
+        self.answering.ask = counted
+
+    def own_cpu_seconds(self) -> float:
+        """Of the compiled program alone, for each message of those that ``sizes`` counts, answers on the host."""
+        from evorl.serving.answering import bucket_sizes
+
+        costs: dict[int, float] = {}
+        for size in {bucket_sizes(size)[-1] for size in self.sizes}:
+            call = self._call_of(size)
+            costs[size] = cpu_seconds_of(call)
+        spent = sum(costs[bucket_sizes(size)[-1]] * count for size, count in self.sizes.items())
+        return spent / sum(size * count for size, count in self.sizes.items())
+
+    def _call_of(self, size: int) -> Callable[[], object]:
+        """The program on arrays that are there already."""
+        from evorl.serving.answering import Question
+
+        answering = self.answering
+        question = Question(0, 0, 0, STATE, 0.5, False, False, False, False, None)
+        told = answering.told([question._replace(session=i, slot=i) for i in range(size)])
+        return lambda: answering.run(told, exploit=False)
+
+
+def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:
+    """Processor time of one call."""
+    call()
+    count, start, end = 0, time.process_time(), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        call()
+        count += 1
+    return (time.process_time() - start) / count
+
+
+class Load:
+    """Clients in a process of their own, which ask from now on.
+
+    Args:
+        address: of the server, host and port.
+        carrier: rlx, websocket or grpc.
+        clients: how many.
+        messages: the first one and the one that is repeated, as bytes.
+        pause: mean seconds between an answer and the next question; 0 for none.
+    """
+
+    def __init__(
+        self, address: Sequence[Any], carrier: str, clients: int, messages: tuple[bytes, bytes], pause: float = 0.0
+    ) -> None:
+        hello, question = (base64.b64encode(message).decode() for message in messages)
+        settings = {"address": list(address), "carrier": carrier, "clients": clients, "pause": pause}
+        command = [sys.executable, "-m", "benchmarks.speed.wire_load"]
+        self._process = subprocess.Popen(
+            [*command, json.dumps({**settings, "hello": hello, "question": question})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None, "opened as a pipe"
+        if self._process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"clients over {carrier} did not come through: {self.close()}")
+
+    def close(self) -> dict[str, float]:
+        """What the clients saw."""
+        told, _ = self._process.communicate(timeout=STARTING_SECONDS)
+        return json.loads(told or "{}")
+
+
+@contextlib.contextmanager
+def loads(*arguments: tuple[Any, ...]) -> Iterator[list[dict[str, float]]]:
+    """Several loads; what they saw stands in the list afterwards, in their order."""
+    started: list[Load] = []
+    seen: list[dict[str, float]] = []
+    try:
+        started += [Load(*each) for each in arguments]
+        yield seen
+    finally:
+        seen += [load.close() for load in started]
+
+
+def message_cpu_seconds(
+    count: Callable[[], int], begin: Callable[[], object] = lambda: None, seconds: float = MEASURED_SECONDS
+) -> dict[str, float]:
+    """Processor time of this process for a message, while clients ask.
+
+    Args:
+        count: messages answered so far.
+        begin: is called when the warm-up is over.
+        seconds: that are measured.
+    """
+    time.sleep(WARM_UP_SECONDS)
+    begin()
+    counted, start, cpu_start = count(), time.perf_counter(), time.process_time()
+    time.sleep(seconds)
+    messages, cpu_seconds = count() - counted, time.process_time() - cpu_start
+    return {
+        "message_cpu_seconds": cpu_seconds / messages,
+        "messages_per_second": messages / (time.perf_counter() - start),
+    }
+
+
+def messages_as(carrier: str) -> tuple[bytes, bytes]:
+    """The first message and the one that is repeated."""
+    from evorl.serving.client import encode
+    from evorl.serving.packed_messages import pack_message
+
+    make = {"rlx": encode, "websocket": pack_message, "grpc": lambda message: STATE.tobytes()}[carrier]
+    return make(INIT), make(UPDATE)

@@ -1,0 +1,96 @@
+"""``app.yaml`` as text: entries are replaced line by line, so that all other lines and their comments stay."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+
+def with_entry(text: str, name: str, entry: str) -> str:
+    """The text with another entry of the top level.
+
+    Args:
+        text: of a YAML file that is a mapping.
+        name: of the entry.
+        entry: its lines, beginning with ``name:``. It takes the place of the one there is, or stands at the end.
+
+    Raises:
+        ValueError: the text is no YAML, or no mapping.
+    """
+    lines, entry_lines = text.splitlines(), entry.rstrip("\n").splitlines()
+    first_last = _place_of(text, name)
+    if first_last is None:
+        gap = [""] if lines and lines[-1].strip() else []
+        return "\n".join([*lines, *gap, *entry_lines]) + "\n"
+    first, last = first_last
+    return "\n".join([*lines[:first], *entry_lines, *lines[last + 1 :]]) + "\n"
+
+
+def with_values(section: str, values: dict[str, str]) -> str:
+    """The text of a section in which entries of its first level, of one line each, have other values.
+
+    Comments behind the values stay. An entry that is not there comes last.
+    """
+    for name, value in values.items():
+        pattern = re.compile(rf"^(  {re.escape(name)}:)[^#\n]*?( *#[^\n]*)?$", re.MULTILINE)
+        if pattern.search(section):
+            section = pattern.sub(lambda m, value=value: f"{m[1]} {value}{m[2] or ''}", section, count=1)
+        else:
+            section = section.rstrip("\n") + f"\n  {name}: {value}\n"
+    return section
+
+
+def as_entry(name: str, value: Any) -> str:
+    """An entry in block style, its innermost lists and mappings of numbers on one line."""
+    return "\n".join(_lines(name, value, "")) + "\n"
+
+
+def _lines(name: str, value: Any, indent: str) -> list[str]:
+    if isinstance(value, dict) and value:
+        below = [line for key, each in value.items() for line in _lines(str(key), each, f"{indent}  ")]
+        return [f"{indent}{name}:", *below]
+    return [f"{indent}{name}: {in_one_line(value)}"]
+
+
+def in_one_line(value: Any) -> str:
+    """A value as YAML writes it on one line."""
+    dumped = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return dumped.removesuffix("...\n").rstrip("\n").removesuffix("\n...")
+
+
+def read_mapping(text: str, name: str) -> dict[str, Any]:
+    """The mapping that a YAML text is; ``name`` is the file's, for messages.
+
+    Raises:
+        ValueError: it cannot be read, or is no mapping.
+    """
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} cannot be read: {' '.join(str(error).split())}.") from error
+    if not isinstance(read, dict):
+        raise ValueError(f"{name} must be a mapping from settings to values, got {read!r}.")
+    return read
+
+
+def _place_of(text: str, name: str) -> tuple[int, int] | None:
+    """The first and the last line of an entry of the top level, counted from 0."""
+    read_mapping(text, "app.yaml")
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    for key, value in root.value:
+        if key.value == name:
+            return key.start_mark.line, max(key.end_mark.line, _last_line(value))
+    return None
+
+
+def _last_line(node: Any) -> int:
+    """The last line that a node has something on: the mark at the end of a block stands behind what follows it."""
+    if isinstance(node, yaml.ScalarNode) or node.flow_style:
+        at = node.end_mark
+        return at.line - (1 if at.column == 0 and at.line > node.start_mark.line else 0)
+    last = node.value[-1] if node.value else None
+    if last is None:
+        return node.start_mark.line
+    return _last_line(last[1] if isinstance(last, tuple) else last)

@@ -1,0 +1,147 @@
+"""Any environment of Gymnasium, by its name in ``app.yaml``.
+
+``python environment/gymnasium_app.py --spaces`` prints the spaces of the environment as ``app.yaml`` is to have them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from evorl.apps.files.app_options import Options, read_options, stop
+from evorl.serving.client import TrainingBase
+
+
+class GymnasiumTraining(TrainingBase):
+    """Episodes of a Gymnasium environment.
+
+    Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``limit`` of steps,
+    ``frame_skip`` (steps each action is held for), ``no_op_max`` (at most so many first steps with action 0),
+    ``record`` (a folder for videos), ``seed``; of pictures ``frames`` with ``size``, ``grey`` and ``crop``.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(**options.connection())
+        self.env = make_env(options)
+        self.frames = options.get("environment/frames")
+        self.frame_skip = int(options.get("environment/frame_skip", 1))
+        self.no_op_max = int(options.get("environment/no_op_max", 0))
+        self.seed = options.seed
+        check_spaces(options, spaces_of(self.env, self.frames))
+
+    def episode(self, number: int) -> float:
+        """One episode; the sum of its rewards."""
+        obs, _ = self.env.reset(seed=self.seed)
+        self.seed = None  # one seed for all episodes: they go on drawing from it
+        for _ in range(int(self.env.np_random.integers(self.no_op_max + 1))):
+            obs, _, terminated, truncated, _ = self.env.step(0)
+            if terminated or truncated:
+                obs, _ = self.env.reset()
+        total = 0.0
+        action = self.agent.update(None, seen(obs, self.frames), False)
+        while True:
+            obs, reward, terminated, truncated = self.step(action)
+            total += reward
+            ended = terminated or truncated
+            action = self.agent.update(reward, seen(obs, self.frames), ended, truncated=truncated and not terminated)
+            if ended:
+                return total
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool]:
+        """An action, held for ``frame_skip`` steps: what is seen, the sum of rewards, whether the episode ended."""
+        total, action = 0.0, as_action(action, self.env.action_space)
+        for _ in range(self.frame_skip - 1):
+            obs, reward, terminated, truncated, _ = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                return obs, total, bool(terminated), bool(truncated)
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, total + float(reward), bool(terminated), bool(truncated)
+
+
+def make_env(options: Options) -> Any:
+    """The environment that ``app.yaml`` names, with the wrappers it asks for."""
+    try:
+        import gymnasium
+
+        name = options.get("environment/name", "CartPole-v1")
+        if name.startswith("ALE/"):
+            import ale_py
+
+            gymnasium.register_envs(ale_py)
+        shown = {"render_mode": "human"} if options.get("show_ui") else {}
+        record = options.get("environment/record")
+        shown = {"render_mode": "rgb_array"} if record else shown
+        env = gymnasium.make(name, **{**options.get("environment/arguments", {}), **shown})
+        if options.get("environment/limit"):
+            env = gymnasium.wrappers.TimeLimit(env, int(options.get("environment/limit")))
+        return gymnasium.wrappers.RecordVideo(env, str(record)) if record else env
+    except ImportError as error:
+        extra = "gymnasium[atari]" if error.name == "ale_py" else "gymnasium[classic-control,other]"
+        stop(f"this environment needs a package that is not installed ({error}): pip install '{extra}'")
+    except Exception as error:
+        if type(error).__module__.startswith("gymnasium."):
+            stop(str(error))
+        raise
+
+
+def seen(obs: Any, frames: dict[str, Any] | None) -> Any:
+    """An observation as the agent sees it: a picture made small where ``frames`` says how."""
+    if frames is None:
+        return obs
+    from evorl.apps.files.app_frames import small_frame
+
+    return small_frame(obs, **frames)
+
+
+def as_action(action: Any, space: Any) -> Any:
+    """The action of a Gymnasium space that an agent means."""
+    import numpy as np
+
+    if hasattr(space, "n"):
+        return int(action) + int(space.start)
+    return np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
+
+
+def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
+    """``obs_space`` and ``action_space`` of an environment, as ``app.yaml`` has them."""
+    obs = _as_setting(env.observation_space)
+    if frames is not None:
+        shape = list(seen(env.observation_space.sample(), frames).shape)
+        obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
+    return {"obs_space": obs, "action_space": _as_setting(env.action_space)}
+
+
+def _as_setting(space: Any) -> dict[str, Any]:
+    import numpy as np
+
+    if hasattr(space, "n") and not space.shape:
+        return {"n": int(space.n)}
+    if not hasattr(space, "low"):
+        stop(f"{space} is neither a number of choices nor a box of numbers: write a script of your own for it")
+    setting: dict[str, Any] = {"shape": list(space.shape), "dtype": str(space.dtype)}
+    if np.isfinite(space.low).all() and np.isfinite(space.high).all():
+        same = np.ptp(space.low) == 0 and np.ptp(space.high) == 0
+        bounds = [x.flat[0].item() if same else x.tolist() for x in (space.low, space.high)]
+        setting |= dict(zip(("low", "high"), bounds, strict=True))
+    return setting
+
+
+def check_spaces(options: Options, found: dict[str, Any]) -> None:
+    """End with a message where ``app.yaml`` tells the server of other spaces than the environment has."""
+    for name, space in found.items():
+        told = options.get(f"environment/{name}", {})
+        if any(told.get(key) != space.get(key) for key in ("n", "shape")):
+            stop(
+                f"environment.{name} in app.yaml is {json.dumps(told)}, and {options.get('environment/name')} has "
+                f"{json.dumps(space)}: write that"
+            )
+
+
+if __name__ == "__main__":
+    if "--spaces" in sys.argv:
+        read = read_options([word for word in sys.argv[1:] if word != "--spaces"])
+        print(json.dumps(spaces_of(make_env(read), read.get("environment/frames"))))
+    else:
+        GymnasiumTraining(read_options()).run()

@@ -1,0 +1,66 @@
+"""A scenario of ViZDoom, through the Gymnasium environments that it brings: the screen, small and in grey."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from evorl.apps.files.app_frames import small_frame
+from evorl.apps.files.app_options import Options, action_number, read_options, stop
+from evorl.serving.client import TrainingBase
+
+
+class VizdoomTraining(TrainingBase):
+    """Episodes of a scenario.
+
+    Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``frames`` with
+    ``size``, ``grey`` and ``crop``, ``seed``.
+
+    Args:
+        options: of the app.
+        env: what is played; made as the options say where none is given.
+    """
+
+    def __init__(self, options: Options, env: Any = None) -> None:
+        super().__init__(**options.connection())
+        self.env = make_env(options) if env is None else env
+        self.frames = options.get("environment/frames", {})
+        self.seed = options.seed
+        told = options.get("environment/action_space", {})
+        if "n" in told and told["n"] != self.env.action_space.n:
+            stop(f"environment.action_space in app.yaml is {told}, and there are {self.env.action_space.n} actions")
+
+    def episode(self, number: int) -> float:
+        """One episode; the sum of its rewards."""
+        obs, _ = self.env.reset(seed=self.seed)
+        self.seed, total = None, 0.0
+        action = self.agent.update(None, self.screen(obs), False)
+        while True:
+            obs, reward, ended, cut, _ = self.env.step(action_number(action, int(self.env.action_space.n)))
+            total += float(reward)
+            # The last screen of a scenario is blank: only one that a time limit cut is shown.
+            screen = self.screen(obs) if cut or not ended else None
+            action = self.agent.update(float(reward), screen, bool(ended or cut), truncated=bool(cut and not ended))
+            if ended or cut:
+                return total
+
+    def screen(self, obs: Any) -> Any:
+        """What the agent sees."""
+        return small_frame(obs["screen"] if isinstance(obs, dict) else obs, **self.frames)
+
+
+def make_env(options: Options) -> Any:
+    """The scenario that ``app.yaml`` names."""
+    try:
+        import gymnasium
+
+        importlib.import_module("vizdoom.gymnasium_wrapper")  # registers the scenarios
+    except ImportError as error:
+        stop(f"ViZDoom is not installed ({error}): pip install vizdoom gymnasium")
+    shown = {"render_mode": "human"} if options.get("show_ui") else {}
+    name = options.get("environment/name", "VizdoomBasic-v0")
+    return gymnasium.make(name, **{**options.get("environment/arguments", {}), **shown})
+
+
+if __name__ == "__main__":
+    VizdoomTraining(read_options()).run()

@@ -1,0 +1,160 @@
+"""An app's folder: made anew, or one part of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.apps.app_config import APP_FILE, package_version
+from evorl.apps.app_text import as_entry, with_values
+from evorl.apps.kinds import KINDS, Kind
+from evorl.serving.client_copy import client_text
+
+_FILES = Path(__file__).resolve().parent / "files"
+# What is copied stands on its own: of evorl's modules those that stand beside it under names of their own.
+_IMPORTS = {
+    re.compile(r"^(\s*)from evorl\.apps\.files\.(\w+) import", re.MULTILINE): r"\1from \2 import",
+    re.compile(r"^(\s*)from evorl\.serving\.client import", re.MULTILINE): r"\1from evorl_client import",
+}
+OWN_ALGORITHMS = "algorithm"
+_OWN_AGENTS = "own"
+
+_HEAD = """\
+# An app of evorl: a simulator, and the training server that it asks for actions. In this folder:
+#   evorl run all            trains;  evorl run all -n 4  with four simulators
+#   evorl config             lists algorithms;  evorl config -a sac  takes another one
+#   evorl generate -a {agent}  copies an algorithm here, to be changed
+version: {version} # of evorl
+"""
+_ADDRESSES = """\
+server: # where simulators ask for actions
+  bind: 127.0.0.1:7001 # any other address than this machine's own needs a token
+  bind_by_env_var: EVORL_SERVER_BIND # where this variable is set, it is the address
+  token: null # what simulators say
+  token_by_env_var: EVORL_SERVER_TOKEN
+
+metrics: # where a browser sees how it goes
+  bind: 127.0.0.1:7002
+  bind_by_env_var: EVORL_METRICS_BIND
+  token_by_env_var: EVORL_METRICS_TOKEN
+
+"""
+_RUN = """\
+run:
+  max_episodes: {max_episodes} # of each simulator; when all have ended, so do the servers
+  infinite_run: false # play on without end
+  start_seconds: 300 # that the training server may take until it answers
+  stop_seconds: 30 # that a process may take to end when it is asked to
+"""
+
+
+def make_app(folder: Path, kind_name: str, agent: str, training: Mapping[str, Any], in_boxes: bool) -> list[Path]:
+    """Make the folder of an app.
+
+    Args:
+        folder: that there is not yet.
+        kind_name: one of ``KINDS``.
+        agent: as ``evorl train agent=`` has it.
+        training: settings that differ from the agent's own.
+        in_boxes: whether the agent only acts in boxes of numbers.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: there is such a folder, or file; nothing is changed.
+    """
+    if folder.exists():
+        raise ValueError(f"there is a {folder} already: choose another name, or go there and use evorl generate.")
+    kind = KINDS[kind_name]
+    sections = [
+        _HEAD.format(version=package_version(), agent=agent),
+        f"agent: {agent} # the algorithm: evorl config lists them\n",
+        training_entry(training),
+        f"{environment_entry(kind, in_boxes)}",
+        _ADDRESSES + _RUN.format(max_episodes=kind.max_episodes),
+    ]
+    folder.mkdir(parents=True)
+    file = folder / APP_FILE
+    file.write_text("\n".join(sections), encoding="utf-8")
+    ignored = folder / ".gitignore"
+    ignored.write_text("runs/\n*.~*~\n__pycache__/\n", encoding="utf-8")
+    return [file, ignored, *write_environment(folder, kind)]
+
+
+def training_entry(training: Mapping[str, Any]) -> str:
+    """The section ``training`` of settings that differ."""
+    if not training:
+        return "training: {} # settings of the training that differ: evorl train agent=... --cfg job shows all\n"
+    head, _, rest = as_entry("training", dict(training)).partition("\n")
+    return f"{head} # settings that differ from the algorithm's own: evorl train agent=... --cfg job shows all\n{rest}"
+
+
+def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | None = None) -> str:
+    """The section ``environment`` of a kind of simulator.
+
+    Args:
+        kind: of simulator.
+        in_boxes: whether actions are to be boxes of numbers.
+        values: of its entries that differ, as YAML.
+    """
+    text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
+    return with_values(text, {**(kind.continuous if in_boxes else {}), **(values or {})})
+
+
+def write_environment(folder: Path, kind: Kind) -> list[Path]:
+    """Write an app's folder ``environment``: the script, what it needs, and the client."""
+    beside = folder / "environment"
+    beside.mkdir()
+    written = []
+    for name in (kind.script, "app_options", *kind.also):
+        written.append(_copy(_FILES / f"{name}.py", beside / f"{name}.py"))
+    client = beside / "evorl_client.py"
+    client.write_text(client_text(), encoding="utf-8")
+    return [*written, client]
+
+
+def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
+    """Copy an algorithm into an app's folder ``algorithm``, where it may be changed.
+
+    Args:
+        folder: of the app.
+        source: of the algorithm, a module of ``evorl.algorithms``.
+        agent_file: its settings, a file of ``configs/agent``.
+
+    Returns:
+        What the agent is called now: ``own/ppo``.
+    """
+    package = folder / OWN_ALGORITHMS
+    agents = package / "agent" / _OWN_AGENTS
+    agents.mkdir(parents=True)
+    (package / "__init__.py").write_text('"""Algorithms of this app."""\n', encoding="utf-8")
+    _copy(source, package / source.name)
+    text = agent_file.read_text(encoding="utf-8")
+    workflow = rf"^workflow: *evorl\.algorithms\.{re.escape(source.stem)}\."
+    text, replaced = re.subn(workflow, f"workflow: {OWN_ALGORITHMS}.{source.stem}.", text, flags=re.MULTILINE)
+    if not replaced:
+        raise ValueError(f"{agent_file.name} does not say that its workflow is of evorl.algorithms.{source.stem}.")
+    (agents / agent_file.name).write_text(text, encoding="utf-8")
+    return f"{_OWN_AGENTS}/{agent_file.stem}"
+
+
+def write_containers(folder: Path) -> list[Path]:
+    """Write what builds and starts an app in containers: ``Dockerfile`` and ``compose.yaml``."""
+    texts = {name: (_FILES / "docker" / name).read_text(encoding="utf-8") for name in ("Dockerfile", "compose.yaml")}
+    written = []
+    for name, text in texts.items():
+        path = folder / name
+        path.write_text(text.replace("{version}", package_version()), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _copy(source: Path, target: Path) -> Path:
+    text = source.read_text(encoding="utf-8")
+    for pattern, plain in _IMPORTS.items():
+        text = pattern.sub(plain, text)
+    target.write_text(text, encoding="utf-8")
+    return target

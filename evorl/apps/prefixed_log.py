@@ -1,0 +1,54 @@
+"""One screen for several processes: every line with the time and the name of who says it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TextIO
+
+from evorl.recorders.screen import print_line
+
+_COLOURS = (36, 33, 35, 32, 34, 31)  # of the names, one after another
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class PrefixedLog:
+    """Prints lines of several processes, each as a whole.
+
+    Args:
+        stream: where to; colours only where it is a terminal.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+        self._stream, self._clock = stream, clock
+        self._lock = threading.Lock()
+        self._names: list[str] = []
+        self._width = 0
+
+    def say(self, name: str, line: str) -> None:
+        """Print a line of a process: ``22:03:11.120 environment-0 | text``."""
+        with self._lock:
+            if name not in self._names:
+                self._names.append(name)
+                self._width = max(self._width, len(name))
+            at = self._clock()
+            head = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d} {name:{self._width}s} |"
+            if self._stream.isatty():
+                head = f"\x1b[{_COLOURS[self._names.index(name) % len(_COLOURS)]}m{head}\x1b[0m"
+            print_line(f"{head} {line}".rstrip(), self._stream)
+
+    def follow(self, name: str, lines: Iterable[str]) -> threading.Thread:
+        """Print what a process says until it says no more, in a thread of its own."""
+
+        def read() -> None:
+            for line in lines:
+                # A line that is written over again and again is one line, as it was last.
+                text = line.rstrip("\r\n").rpartition("\r")[2]
+                self.say(name, text if self._stream.isatty() else _CONTROL.sub("", text))
+
+        thread = threading.Thread(target=read, name=f"log of {name}", daemon=True)
+        thread.start()
+        return thread

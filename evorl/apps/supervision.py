@@ -1,0 +1,180 @@
+"""The processes of an app together: servers first, then environments; when these have ended, so do the servers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.apps.app_config import Address, RunSettings
+from evorl.apps.child import Child
+from evorl.apps.prefixed_log import PrefixedLog
+
+_LOOK_SECONDS = 0.05
+_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
+_OWN = "run"  # the name of what this process says itself
+
+
+class Program(NamedTuple):
+    """What is started.
+
+    Attributes:
+        name: in the log.
+        command: words; no shell sees them. Without any it is a server that somebody else starts: it is waited for.
+        variables: of its environment, beside those of this process.
+        listens: where it can be reached once it is there; ``None`` for what is no server.
+        needed: whether environments wait for it, and cannot go on without it.
+    """
+
+    name: str
+    command: Sequence[str]
+    variables: Mapping[str, str] = {}
+    listens: Address | None = None
+    needed: bool = True
+
+
+def supervise(
+    servers: Sequence[Program], environments: Sequence[Program], folder: Path, settings: RunSettings, log: PrefixedLog
+) -> int:
+    """Run the processes of an app. Ctrl-C and SIGTERM end them all; a second one at once.
+
+    Servers are there before environments are started. When all environments have ended the servers are told to; without
+    any, servers go on until a needed one ends. None is left when this returns, nor what they started themselves.
+
+    Args:
+        servers: in the order they are started.
+        environments: what plays.
+        folder: where all run.
+        settings: how patiently.
+        log: of what they say.
+
+    Returns:
+        The status of all: 0; 1 where a process failed; 128 and the number of the signal that ended it.
+    """
+    serving: list[Child] = []
+    players: list[Child] = []
+    with _signals() as received:
+        try:
+            running = _start(servers, folder, settings, log, serving, received)
+            if running is not None and not received:
+                for program in environments:
+                    players.append(Child(program.name, program.command, folder, program.variables, log))
+                _wait(players, running, log, received)
+            if players and not received and all(player.status is not None for player in players):
+                log.say(_OWN, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended")
+        finally:
+            _end(players, settings.stop_seconds, log, received)  # servers save what they have when nobody plays
+            _end(serving, settings.stop_seconds, log, received)
+    if received:
+        return 128 + received[0]
+    counted = {program.name for program in (*servers, *environments) if program.needed}
+    failed = [child for child in (*serving, *players) if child.failed and child.name in counted]
+    for child in failed:
+        log.say(_OWN, f"{child.name} failed with status {child.status}")
+    return 1 if failed or running is None else 0
+
+
+def _start(
+    servers: Sequence[Program],
+    folder: Path,
+    settings: RunSettings,
+    log: PrefixedLog,
+    serving: list[Child],
+    received: list[int],
+) -> list[Child] | None:
+    """The needed servers, all of which can be reached; ``None`` where one of them cannot be."""
+    needed: list[Child] = []
+    for program in servers:
+        child = None
+        if program.command:
+            if program.listens is not None and _listens(program.listens):
+                log.say(_OWN, f"{program.name} cannot be at {program.listens}: something listens there already")
+                if program.needed:
+                    return None
+                continue
+            child = Child(program.name, program.command, folder, program.variables, log)
+            serving.append(child)
+        if program.needed:
+            needed += [] if child is None else [child]
+            if not _is_there(program, child, settings.start_seconds, log, received):
+                return None
+    return needed
+
+
+def _is_there(program: Program, child: Child | None, seconds: float, log: PrefixedLog, received: Sequence[int]) -> bool:
+    """Wait until a server can be reached; ``False`` where it ends before, takes too long, or a signal comes."""
+    name, address, started = program.name, program.listens, time.monotonic()
+    while address is not None and not received:
+        if child is not None and child.status is not None:
+            log.say(_OWN, f"{name} has ended before it was there")
+            return False
+        if _listens(address):
+            log.say(_OWN, f"{name} is at {address}, after {time.monotonic() - started:.1f} s")
+            return True
+        if time.monotonic() > started + seconds:
+            log.say(_OWN, f"{name} is not at {address} after {seconds:g} s (run.start_seconds)")
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return not received
+
+
+def _listens(address: Address) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
+    try:
+        with socket.create_connection((host, address.port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _wait(players: Sequence[Child], servers: Sequence[Child], log: PrefixedLog, received: Sequence[int]) -> None:
+    """Until all players have ended, or a server that they need, or a signal comes."""
+    while not received:
+        if players and all(player.status is not None for player in players):
+            return
+        ended = [server for server in servers if server.status is not None]
+        if ended:
+            log.say(_OWN, f"{ended[0].name} has ended, and with it the run")
+            return
+        if not players and not servers:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end(children: Sequence[Child], seconds: float, log: PrefixedLog, received: Sequence[int]) -> None:
+    """Tell all of these to end, wait, and end what is left of them. A second signal ends the waiting."""
+    for child in children:
+        child.tell_to_end()
+    until = time.monotonic() + seconds
+    for child in children:
+        while not child.wait(min(until, time.monotonic() + _LOOK_SECONDS)) and len(received) < 2:
+            if time.monotonic() > until:
+                log.say(_OWN, f"{child.name} has not ended in {seconds:g} s, and is ended")
+                break
+        child.end()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Within: signals that ask for an end are written down. Whoever watched for them before does so afterwards."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    wakeup = signal.set_wakeup_fd(-1)
+
+    def note(number: int, frame: object) -> None:
+        received.append(number)
+
+    before = {number: signal.signal(number, note) for number in _ENDING}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)

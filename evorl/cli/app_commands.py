@@ -1,0 +1,250 @@
+"""``evorl new``, ``evorl generate``, ``evorl config``: make the folder of an app, or one part of it anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evorl.apps.app_config import APP_FILE, AppConfig, read_app
+from evorl.apps.app_text import in_one_line, with_entry, with_values
+from evorl.apps.backups import replace_text, set_aside
+from evorl.apps.kinds import KINDS, usual_training
+from evorl.apps.making import (
+    OWN_ALGORITHMS,
+    environment_entry,
+    make_app,
+    training_entry,
+    write_algorithm,
+    write_containers,
+    write_environment,
+)
+from evorl.cli.app_training import (
+    AgentFacts,
+    agent_facts,
+    check_training,
+    experiments,
+    served_agents,
+    settings_of_experiment,
+)
+from evorl.cli.app_words import without_flags
+from evorl.cli.command_options import Option, read_options
+from evorl.cli.composition import config_folder
+from evorl.config.names import no_such
+
+_ALGORITHM = {"-a": "algorithm", "--algorithm": "algorithm"}
+_FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--config": "file"}
+_KINDS = ", ".join(KINDS)
+NEW_OPTIONS = {
+    "algorithm": Option(
+        None, "what learns, as in algorithm=ppo (or -a ppo); null for what suits the simulator", text=True
+    ),
+    "env": Option("bandit", f"the simulator (or -e): {_KINDS}; or gymnasium/<id>"),
+}
+GENERATE_OPTIONS = {
+    "algorithm": Option(None, "copy this algorithm into the app, to be changed (or -a)", text=True),
+    "env": Option(None, f"write the simulator anew (or -e): {_KINDS}", text=True),
+    "docker": Option(False, "write a Dockerfile and compose.yaml"),
+    "file": Option(APP_FILE, "the app's settings (or -c)"),
+}
+CONFIG_OPTIONS = {
+    "algorithm": Option(None, "fill in the settings of this algorithm or experiment (or -a)", text=True),
+    "env": Option(None, f"fill in the settings of this simulator (or -e): {_KINDS}", text=True),
+    "list": Option(False, "tell what there is (or -l); so does nothing at all"),
+    "file": Option(APP_FILE, "the app's settings (or -c)"),
+}
+
+
+def new_from_arguments(arguments: Sequence[str]) -> Path:
+    """Make an app.
+
+    Args:
+        arguments: the name of its folder, and options.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: there is such a folder, or an option is unknown or cannot be; nothing is written then.
+    """
+    words = without_flags(arguments, {flag: name for flag, name in _FLAGS.items() if name != "file"})
+    settings, names = read_options(words, NEW_OPTIONS, "evorl new", unnamed="folder")
+    if len(names) != 1:
+        raise ValueError(f"name one folder for the app, got {len(names)}: evorl new my-app")
+    folder = Path(names[0])
+    kind_name, _, environment = settings["env"].partition("/")
+    _check_kind(kind_name)
+    if environment and kind_name != "gymnasium":
+        raise ValueError(f"env={settings['env']}: of {kind_name} there is one. Did you mean 'gymnasium/{environment}'?")
+    agent = settings["algorithm"] or KINDS[kind_name].agent
+    facts = agent_facts(agent)
+    training = usual_training(agent, kind_name, facts.is_off_policy)
+    written = make_app(folder, kind_name, agent, training, facts.in_boxes)
+    try:
+        if environment:
+            _fill_spaces(folder / APP_FILE, kind_name, environment)
+        _check(read_app(folder / APP_FILE), facts)
+    except ValueError:
+        shutil.rmtree(folder)
+        raise
+    for path in written:
+        print(f"  {path}")
+    print(f"{agent} in {settings['env']}. To train: cd {folder} && evorl run all")
+    return folder
+
+
+def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
+    """Write parts of an app anew; what they were is kept under numbered names.
+
+    Returns:
+        The files and folders that were set aside.
+
+    Raises:
+        ValueError: nothing is asked for, this is no folder of an app, or an option cannot be.
+    """
+    words = without_flags(arguments, _FLAGS)
+    settings, _ = read_options(words, GENERATE_OPTIONS, "evorl generate")
+    if not (settings["algorithm"] or settings["env"] or settings["docker"]):
+        raise ValueError(f"Write what? evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
+    file = Path(settings["file"])
+    app = read_app(file)
+    text = file.read_text(encoding="utf-8")
+    kept: list[Path | None] = []
+    facts = None
+    if settings["env"]:
+        kind = KINDS[_check_kind(settings["env"])]
+        in_boxes = settings["algorithm"] is not None and agent_facts(settings["algorithm"]).in_boxes
+        text = with_entry(text, "environment", environment_entry(kind, in_boxes))
+        kept.append(set_aside(app.folder / "environment"))
+        write_environment(app.folder, kind)
+    if settings["algorithm"]:
+        facts = agent_facts(settings["algorithm"])
+        kept.append(set_aside(app.folder / OWN_ALGORITHMS))
+        own = write_algorithm(app.folder, facts.source, facts.file)
+        text = with_entry(text, "agent", f"agent: {own} # a file of {OWN_ALGORITHMS}/agent, which names its class")
+        text = with_entry(text, "algorithm", f"algorithm:\n  path: {OWN_ALGORITHMS} # where algorithms of this app are")
+        if settings["algorithm"] != app.agent:
+            usual = usual_training(settings["algorithm"], _kind_of(read_app(file)) or "", facts.is_off_policy)
+            text = with_entry(text, "training", training_entry(usual))
+        print(f"{own} is {facts.source.name} and its settings in {app.folder / OWN_ALGORITHMS}.")
+    if settings["docker"]:
+        for name in ("Dockerfile", "compose.yaml"):
+            kept.append(set_aside(app.folder / name))
+        write_containers(app.folder)
+    kept.append(replace_text(file, text))
+    return _told(kept, read_app(file), facts)
+
+
+def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
+    """Fill in settings of an app; without options, tell which there are.
+
+    Returns:
+        The names told, or the files set aside.
+
+    Raises:
+        ValueError: this is no folder of an app, or an option cannot be.
+    """
+    words = without_flags(arguments, {**_FLAGS, "-l": "list=true", "--list": "list=true"})
+    settings, _ = read_options(words, CONFIG_OPTIONS, "evorl config")
+    if settings["list"] or not (settings["algorithm"] or settings["env"]):
+        return _list()
+    file = Path(settings["file"])
+    app = read_app(file)
+    text = file.read_text(encoding="utf-8")
+    facts = None
+    kind_name = _kind_of(app)
+    if settings["env"]:
+        kind_name = _check_kind(settings["env"])
+    if settings["algorithm"]:
+        agent, tuned = settings["algorithm"], None
+        if agent not in served_agents():
+            agent, tuned = settings_of_experiment(agent)
+        facts = agent_facts(agent)
+        usual = usual_training(agent, kind_name or "", facts.is_off_policy) if tuned is None else tuned
+        text = with_entry(text, "agent", f"agent: {agent} # the algorithm: evorl config lists them")
+        text = with_entry(text, "training", training_entry(usual))
+    if settings["env"]:
+        in_boxes = agent_facts(app.agent).in_boxes if facts is None and app.agent in served_agents() else False
+        entry = environment_entry(KINDS[settings["env"]], facts.in_boxes if facts else in_boxes)
+        text = with_entry(text, "environment", entry)
+        if not (app.folder / "environment" / f"{KINDS[settings['env']].script}.py").exists():
+            print(f"Its script is not here yet: evorl generate -e {settings['env']}")
+    _check_text(file, text, facts)
+    return _told([replace_text(file, text)], read_app(file), facts)
+
+
+def _list() -> list[str]:
+    told = {}
+    for group, names in (("agent", served_agents()), ("experiment", experiments())):
+        told |= {name: _description(config_folder() / group / f"{name}.yaml") for name in names}
+    width = max(map(len, told))
+    for name, description in told.items():
+        print(f"  {name:{width}s}  {description}".rstrip())
+    print(f"\nSimulators:\n{''.join(f'  {name:{width}s}  {kind.does}{chr(10)}' for name, kind in KINDS.items())}")
+    print("To fill app.yaml in: evorl config -a ppo -e bandit")
+    return list(told)
+
+
+def _description(file: Path) -> str:
+    """The first comment of a config file that is not for Hydra."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#") and "@package" not in line)
+    return next(comments, "")
+
+
+def _check_kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(no_such("simulator", name, KINDS))
+    return name
+
+
+def _kind_of(app: AppConfig) -> str | None:
+    """The kind of simulator that an app has, by its script."""
+    started = " ".join(app.environment_command("python"))
+    return next((name for name, kind in KINDS.items() if f"{kind.script}.py" in started), None)
+
+
+def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
+    """Let the app's own script say which spaces an environment has."""
+    text = file.read_text(encoding="utf-8")
+    entry = environment_entry(KINDS[kind_name], False, {"name": in_one_line(environment)})
+    file.write_text(with_entry(text, "environment", entry), encoding="utf-8")
+    script = Path("environment") / f"{KINDS[kind_name].script}.py"
+    command = [sys.executable, str(script), "--spaces"]
+    done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        print(f"Its spaces could not be found, write them into {file}. {last}")
+        return
+    spaces = {name: in_one_line(space) for name, space in json.loads(done.stdout.splitlines()[-1]).items()}
+    file.write_text(with_entry(text, "environment", with_values(entry, spaces)), encoding="utf-8")
+
+
+def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
+    """Look at a text before it takes the place of the file."""
+    beside = file.with_name(f"{file.name}.checked")
+    beside.write_text(text, encoding="utf-8")
+    try:
+        _check(read_app(beside), facts)
+    finally:
+        beside.unlink()
+
+
+def _check(app: AppConfig, facts: AgentFacts | None) -> None:
+    check_training(app)
+    if facts is not None and facts.in_boxes and "n" in (app.environment.get("action_space") or {}):
+        raise ValueError(
+            f"{app.agent} acts in boxes of numbers, and environment.action_space is {app.environment['action_space']}: "
+            f"choose another algorithm, or an environment whose actions are such."
+        )
+
+
+def _told(kept: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:
+    found = [path for path in kept if path is not None]
+    for path in found:
+        print(f"What it was is kept as {path}.")
+    _check(app, facts)
+    return found

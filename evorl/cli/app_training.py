@@ -1,0 +1,177 @@
+"""An app's training as the command line has it: words behind ``evorl serve``, checked by composing them."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evorl.apps.app_config import AppConfig
+from evorl.cli.calling import as_override
+from evorl.cli.composition import compose_config, config_folder
+from evorl.cli.errors import config_error_in_words, config_names, is_of_config
+from evorl.config.names import no_such
+
+# Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
+_CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
+# Mappings whose names nobody checks: what a library takes besides.
+_FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
+
+
+class AgentFacts(NamedTuple):
+    """What an app is to know of an algorithm.
+
+    Attributes:
+        file: of its settings.
+        source: the module of its workflow.
+        in_boxes: whether it only acts in boxes of numbers.
+        is_off_policy: whether it learns from a replay buffer.
+    """
+
+    file: Path
+    source: Path
+    in_boxes: bool
+    is_off_policy: bool
+
+
+def agent_facts(agent: str) -> AgentFacts:
+    """What there is to know of an agent of the package.
+
+    Raises:
+        ValueError: there is none of this name, or it is none that learns from simulators as they come.
+    """
+    import inspect
+
+    from omegaconf import OmegaConf
+
+    from evorl.envs.space import ActionSpaces
+    from evorl.workflows.assembly import workflow_class
+
+    folder = config_folder() / "agent"
+    names = config_names(folder)
+    if agent not in names:
+        raise ValueError(no_such("algorithm", agent, served_agents()))
+    file = folder / f"{agent}.yaml"
+    settings: Any = OmegaConf.load(file)
+    workflow: Any = workflow_class(settings["workflow"])
+    if agent not in served_agents():
+        raise ValueError(
+            f"{agent} does not learn from simulators that come by themselves. These do: {', '.join(served_agents())}."
+        )
+    acts_in = typing.get_type_hints(workflow)["agent"].acts_in
+    from evorl.workflows.off_policy import OffPolicyWorkflow
+
+    return AgentFacts(
+        file=file,
+        source=Path(inspect.getfile(workflow)),
+        in_boxes=ActionSpaces.DISCRETE not in acts_in,
+        is_off_policy=issubclass(workflow, OffPolicyWorkflow),
+    )
+
+
+def served_agents() -> list[str]:
+    """The names of agents that learn from simulators as they come: those that need no data and no population."""
+    from omegaconf import OmegaConf
+
+    from evorl.workflows.assembly import complete_config, workflow_class
+    from evorl.workflows.off_policy import OffPolicyWorkflow
+    from evorl.workflows.on_policy import OnPolicyWorkflow
+
+    folder = config_folder() / "agent"
+    served = []
+    for name in config_names(folder):
+        file: Any = OmegaConf.to_container(OmegaConf.load(folder / f"{name}.yaml"))
+        workflow = workflow_class(file["workflow"])
+        is_one = issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) and "defaults" not in file
+        if is_one and not complete_config(workflow, file).get("offline") and name != "random":
+            served.append(name)
+    return served
+
+
+def training_words(app: AppConfig) -> list[str]:
+    """What stands behind ``evorl serve`` for the training of an app, but for addresses."""
+    spaces = [
+        f"env.{name}={as_override(app.environment.get(name))}"
+        for name in ("obs_space", "action_space")
+        if app.environment.get(name) is not None
+    ]
+    return [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
+
+
+def own_configs(app: AppConfig) -> list[str]:
+    """The flag that names the app's own algorithms, if it has any."""
+    return [] if app.algorithm is None else ["--config-dir", str((app.folder / app.algorithm).resolve())]
+
+
+def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Settings as words of a command line.
+
+    A mapping is given as a whole, which changes what it names and leaves the rest, but for those that are chosen by
+    name: of these each setting is given for itself.
+    """
+    for name, value in settings.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and _CHOSEN.fullmatch(path):
+            yield from as_overrides(value, f"{path}.")
+        elif isinstance(value, Mapping) and _FREE.fullmatch(path):
+            yield from (f"++{path}.{key}={as_override(each)}" for key, each in value.items())
+        else:
+            yield f"{path}={as_override(value)}"
+
+
+def check_training(app: AppConfig) -> Any:
+    """The config of an app's training; ``None`` where its algorithm is the app's own, which only its server imports.
+
+    Raises:
+        ValueError: a setting is unknown, or a name; in words.
+    """
+    if app.algorithm is not None:
+        return None
+    try:
+        return compose_config(training_words(app))
+    except Exception as error:
+        if is_of_config(error):
+            raise ValueError(config_error_in_words(error, config_folder())) from error
+        raise
+
+
+def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
+    """The agent of an experiment, a file of ``configs/experiment``, and what is tuned of its settings.
+
+    Those of the environment are left out.
+
+    Raises:
+        ValueError: there is no such experiment.
+    """
+    from omegaconf import OmegaConf
+
+    agents = [agent for agent in config_names(config_folder() / "agent") if experiment.startswith(f"{agent}/")]
+    if experiment not in config_names(config_folder() / "experiment") or not agents:
+        known = [*served_agents(), *experiments()]
+        raise ValueError(no_such("algorithm or experiment", experiment, known))
+    agent = max(agents, key=len)
+    choice = [f"agent={agent}", f"env={experiment.removeprefix(f'{agent}/')}"]
+    usual, tuned = (OmegaConf.to_container(compose_config(words)) for words in ([*choice, "~experiment"], choice))
+    different = _differences(usual, tuned)
+    different.pop("env", None)
+    return agent, different
+
+
+def experiments() -> list[str]:
+    """The experiments of agents that can be served."""
+    served = served_agents()
+    names = config_names(config_folder() / "experiment")
+    return [name for name in names if any(name.startswith(f"{agent}/") for agent in served)]
+
+
+def _differences(usual: Any, tuned: Any) -> dict[str, Any]:
+    found = {}
+    for name, value in tuned.items():
+        if isinstance(value, dict) and isinstance(usual.get(name), dict):
+            below = _differences(usual[name], value)
+            found |= {name: below} if below else {}
+        elif name not in usual or usual[name] != value:
+            found[name] = value
+    return found

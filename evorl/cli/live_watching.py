@@ -1,0 +1,110 @@
+"""``evorl watch``: a live page on runs, and a door for numbers that clients send."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorl.cli.command_options import Option, read_options
+
+if TYPE_CHECKING:
+    from evorl.serving.live_page import LivePage
+
+TOKEN = "EVORL_TOKEN"
+_SECONDS_BETWEEN_LOOKS = 0.2  # for a signal
+OPTIONS = {
+    "port": Option(7002, "to listen on; 0 for one that is free"),
+    "bind": Option("127.0.0.1", "the address to listen on; any but this machine's own needs a token"),
+    "token": Option(None, f"asked of everybody; new for a new one, null for that in {TOKEN} or none", text=True),
+    "hosts": Option(None, "names of this machine that may stand in the address, as in hosts=box,box.lan", text=True),
+    "cert": Option(None, "a certificate, PEM: the page is served by TLS", text=True),
+    "key": Option(None, "the certificate's key, PEM", text=True),
+    "open": Option(False, "whether the page is opened in a browser"),
+    "runs_folder": Option("runs", "where runs are looked for by their names, and watched where none is named"),
+    "metrics_folder": Option("metrics", "where numbers that clients send are kept; null for in memory only", text=True),
+    "metrics": Option({}, "by name whether a client's metric is taken, as in metrics={loss: false}"),
+    "enable_unknown_metrics": Option(True, "whether metrics are taken that metrics does not name"),
+    "log": Option(False, "whether every number that a client sends is printed"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is asked for, checked; the attributes are the options."""
+
+    page: LivePage
+    port: int
+    tls: Any
+    open: bool
+    token_is_new: bool
+
+
+def watch_runs(arguments: Sequence[str]) -> None:
+    """Serve the page until a signal comes, and say where it is.
+
+    Args:
+        arguments: run folders, ``latest``, folders that hold runs; and options.
+
+    Raises:
+        ValueError: an option is unknown or cannot be, other machines would be let in without a token, or nothing can
+            listen on the port; in words.
+        RunFolderError: there is no such run or folder.
+        ImportError: aiohttp is not installed.
+    """
+    request = _request(arguments)
+    from evorl.cli.signals import stop_on_signals
+
+    with stop_on_signals() as is_stopped:
+        asyncio.run(_serve(request, is_stopped))
+
+
+def _request(arguments: Sequence[str]) -> Request:
+    from evorl.config.values import checked_value
+    from evorl.recorders.screen import print_line
+    from evorl.serving.live_page import LivePage
+    from evorl.serving.metrics_store import EnabledMetrics, MetricsStore
+    from evorl.serving.page_guard import PageGuard, tls_context
+    from evorl.serving.watched_runs import WatchedRuns
+
+    settings, places = read_options(arguments, OPTIONS, "evorl watch", unnamed="run")
+    for name in ("open", "log", "enable_unknown_metrics"):
+        checked_value(settings[name], bool, name)
+    port = settings["port"]
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+        raise ValueError(f"port is a number from 0 to 65535, got {port!r}.")
+    is_new = settings["token"] == "new"
+    token = secrets.token_urlsafe(24) if is_new else _given(settings["token"]) or os.environ.get(TOKEN) or None
+    hosts = tuple(name.strip() for name in (settings["hosts"] or "").split(",") if name.strip())
+    guard = PageGuard(settings["bind"], token, hosts)
+    tls = tls_context(_given(settings["cert"]), _given(settings["key"]))
+    enabled = EnabledMetrics(settings["enable_unknown_metrics"], settings["metrics"] or {})
+    runs = WatchedRuns(places, settings["runs_folder"])
+    store = MetricsStore(_given(settings["metrics_folder"]), enabled, say=print_line if settings["log"] else None)
+    return Request(LivePage(runs, store, guard), port, tls, settings["open"], is_new)
+
+
+async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
+    from evorl.recorders.screen import print_line
+    from evorl.serving.page_service import serving
+
+    guard = request.page.guard
+    async with serving(request.page, request.port, request.tls) as address:
+        with_token = f"{address}/?token={guard.token}" if guard.token else f"{address}/"
+        # A token that somebody chose is known, and does not belong on a screen.
+        shown = with_token if request.token_is_new or not guard.token else f"{address}/?token=..."
+        print_line(f"Watching {request.page.runs.told_places} at {shown} (Ctrl-C ends it)")
+        if request.open:
+            import webbrowser
+
+            await asyncio.to_thread(webbrowser.open, with_token)
+        while not is_stopped():
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _given(text: str | None) -> str | None:
+    """An option of text, of which ``null`` is none."""
+    return None if text in (None, "", "null") else text

@@ -1,0 +1,235 @@
+"""``evorl serve-parameters`` and ``evorl work``: a parameter server in a run folder, and its workers.
+
+A worker has no config of its own. The server hands out the composed one as JSON; it is read as data, and what it would
+have imported from outside this package is refused unless the user trusts the server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evorl.cli.command_options import Option, read_options
+from evorl.cli.signals import stop_on_signals
+from evorl.cli.stored_run import prepare_for
+
+if TYPE_CHECKING:
+    import ssl
+
+    from omegaconf import DictConfig
+
+    from evorl.runs.checkpointer import RunCheckpointer
+    from evorl.runs.recording import Recorder
+    from evorl.serving.parameter_training import Worked
+    from evorl.workflows.workflow import Workflow
+
+PORT = 7000
+OPTIONS = {
+    "worker": Option(0, "which one this is, from 0: each has random draws of its own"),
+    "token": Option(None, "that the server wants; env:NAME reads a variable", text=True),
+    "cert": Option(None, "file of the server's TLS certificate; null for no TLS", text=True),
+    "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
+}
+_OF_THE_WIRE = ("bind", "token", "cert", "key")
+_OF_THE_RUN = ("workflow", "seed", "deterministic")  # that workers need besides the settings of the workflow
+
+
+class ParameterService(NamedTuple):
+    """A training that workers learn for, checked and not begun.
+
+    Attributes:
+        workflow: that workers train.
+        config: of the run.
+        combining: settings of ``ParameterServerSettings``.
+        bind: ``host:port``.
+        token: that workers have to know.
+        tls: for encrypted connections.
+    """
+
+    workflow: Workflow
+    config: DictConfig
+    combining: Mapping[str, Any]
+    bind: str
+    token: str | None
+    tls: ssl.SSLContext | None
+
+    def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
+        """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
+        from evorl.serving.parameter_training import serve_parameters
+
+        def tell(address: str) -> None:
+            words = f"evorl work {address} worker=0"
+            words += " token=..." if self.token else ""
+            words += f" cert={self.config.parameters.cert}" if self.tls else ""
+            told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
+            recorder.message(told)
+            if not self.config.recorders.progress:
+                print(told, flush=True)
+
+        serve_parameters(
+            self.workflow,
+            self.bind,
+            settings=self.combining,
+            seed=self.config.seed,
+            token=self.token,
+            tls=self.tls,
+            recorder=recorder,
+            checkpointer=checkpointer,
+            on_ready=tell,
+            should_stop=should_stop,
+            handed_out=handed_out(self.config),
+        )
+
+
+def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
+    """Check what goes with a parameter server, before anything is built; it and its workers have a device each.
+
+    Raises:
+        ValueError: a setting does not, in words.
+    """
+    from evorl.config.nodes import plain
+    from evorl.ops.processes import are_several
+
+    if config.get("parameters") is None:
+        return
+    init_from = plain(config).get("init_from")
+    begins = bool(init_from.get("run") if isinstance(init_from, Mapping) else init_from)
+    wrong = {
+        "a sweep or search": in_sweep or config.get("sweep") is not None or config.get("search") is not None,
+        "init_from": begins,
+        "several processes of one program": are_several(),
+        f"devices={config.get('devices')}": config.get("devices", "auto") not in ("auto", 1),
+    }
+    if found := [name for name, is_given in wrong.items() if is_given]:
+        raise ValueError(
+            f"A parameter server goes with no {' and no '.join(found)}: it is one training on one device, which more "
+            "workers make faster. Leave it out."
+        )
+    config.devices = 1
+
+
+def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterService | None:
+    """What a config with ``parameters`` has served; ``None`` for another one.
+
+    Raises:
+        ValueError: the algorithm cannot be served, or a setting is wrong; in words.
+    """
+    if config.get("parameters") is None:
+        return None
+    from evorl.config.nodes import plain
+    from evorl.config.values import check_names, checked_mapping
+    from evorl.serving.parameter_frames import split_address
+    from evorl.serving.parameter_wire import refuse_open_bind
+    from evorl.workflows.parameter_server import ParameterServerSettings
+    from evorl.workflows.parameter_worker import settings_for, workflow_of
+
+    given = checked_mapping(plain(config)["parameters"], "parameters")
+    own = [field.name for field in dataclasses.fields(ParameterServerSettings) if field.metadata.get("setting", True)]
+    check_names(given, (*own, *_OF_THE_WIRE), "key of parameters")
+    combining = {name: value for name, value in given.items() if name in own}
+    settings_for(workflow_of(workflow), combining)
+    bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
+    refuse_open_bind(split_address(bind)[0], token)
+    return ParameterService(workflow, config, combining, bind, token, _tls(given.get("cert"), given.get("key")))
+
+
+def handed_out(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What workers are told of a run's config: its workflow's, as plain data."""
+    from omegaconf import OmegaConf
+
+    from evorl.workflows.assembly import RUN_KEYS
+
+    whole: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
+    return {name: value for name, value in whole.items() if name in _OF_THE_RUN or name not in RUN_KEYS}
+
+
+def token_of(given: Any, name: str) -> str | None:
+    """A token as it was given, or that of the variable which ``env:NAME`` names.
+
+    Raises:
+        ValueError: there is no such variable, or the token is short.
+    """
+    if given is None:
+        return None
+    token = str(given)
+    if token.startswith("env:"):
+        variable = token.removeprefix("env:")
+        if variable not in os.environ:
+            raise ValueError(f"{name}={token} reads a variable that is not set: export {variable}=...")
+        token = os.environ[variable]
+    if len(token) < 8:
+        raise ValueError(f"{name} must have 8 characters at least: others would guess it.")
+    return token
+
+
+def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if (cert is None) != (key is None):
+        raise ValueError("parameters.cert and parameters.key belong together: give the files of both, or none.")
+    if cert is None:
+        return None
+    import ssl
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+def work_from_arguments(arguments: Sequence[str]) -> Worked:
+    """Learn for a parameter server until its training is over.
+
+    Args:
+        arguments: the server's address, of which the port is 7000 where none is given; and options.
+
+    Raises:
+        ValueError: no address, an option that cannot be, or a config that would have foreign code executed.
+        CommandRefused: the server says why not.
+        ServerLost: it cannot be reached.
+    """
+    given, addresses = read_options(arguments, OPTIONS, "evorl work", unnamed="address")
+    if len(addresses) != 1:
+        raise ValueError(f"name one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
+    worker = given["worker"]
+    if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < 2**31:
+        raise ValueError(f"worker must be a whole number from 0, got {worker!r}.")
+    address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
+    tls = None
+    if given["cert"] is not None:
+        import ssl
+
+        tls = ssl.create_default_context(cafile=given["cert"])
+    from evorl.serving.parameter_client import ParameterClient
+    from evorl.serving.parameter_training import work
+
+    token = token_of(given["token"], "token")
+    with stop_on_signals() as should_stop:
+        with ParameterClient(address, f"worker{worker}", token, tls=tls) as client:
+            config = client.config()
+        check_handed_out(config, address, given["trust"])
+        prepare_for(config)
+        seed = int(config.get("seed", 0))
+        worked = work(config, address, worker=worker, seed=seed, token=token, tls=tls, should_stop=should_stop)
+    print(
+        f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes counted; the server is at "
+        f"{worked.step:,} steps.",
+        flush=True,
+    )
+    return worked
+
+
+def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
+    """Raises ``ValueError`` for a server's config that is none, or that names code outside this package untrusted."""
+    from evorl.config.values import checked_value
+    from evorl.runs.trust import as_arguments, foreign_names
+
+    checked_value(trust, bool, "trust")
+    if missing := [name for name in ("workflow", "env") if name not in config]:
+        raise ValueError(f"What the server at {address} hands out is no config: it has no {', '.join(missing)}.")
+    if "${" in repr(config):
+        raise ValueError(f"The config of the server at {address} has ${{...}} in it: nothing is looked up for it.")
+    if not trust and (names := foreign_names(config)):
+        raise ValueError(
+            f"The server at {address} would have code executed here that is not of evorl: {as_arguments(names)}. "
+            "If you trust whoever runs it, give trust=true."
+        )

@@ -1,0 +1,152 @@
+"""``evorl act``: a finished policy for simulators, games and robots that ask over the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from evorl.cli.command_options import Option, read_options
+
+OPTIONS = {
+    "run": Option(None, "a run folder, or latest", text=True),
+    "runs_folder": Option("runs", "where run folders are"),
+    "checkpoint": Option("best", "whose policy acts: best, latest or an iteration"),
+    "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
+    "seed": Option(0, "of these draws"),
+    "follow": Option(0.0, "seconds between looks for a newer checkpoint, which then acts; 0 for none"),
+    "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
+    "web": Option(None, "address and port of WebSocket, of /healthz and of robots' clients (extra serve)", text=True),
+    "token": Option(None, "that clients show, needed where others than this machine can connect", text=True),
+    "cert": Option(None, "file of a TLS certificate; null for no TLS", text=True),
+    "key": Option(None, "file of its private key", text=True),
+    "max_clients": Option(256, "clients at a time"),
+    "max_frame": Option(2**24, "bytes of a message"),
+    "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever"),
+    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+}
+_OF_THE_SERVER = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
+
+
+def act_from_arguments(arguments: Sequence[str]) -> None:
+    """Serve the policy of a stored run until Ctrl-C.
+
+    Args:
+        arguments: ``name=value``, see ``OPTIONS``.
+
+    Raises:
+        ValueError: an option is unknown or cannot be; in words.
+        RunFolderError: there is no such run, or it is not to be trusted.
+        OSError: the address is taken.
+        ImportError: ``web`` is given, and the extra serve is not installed.
+    """
+    from evorl.cli.signals import stop_on_signals
+    from evorl.config.values import checked_value
+    from evorl.serving.serve_settings import serve_settings
+
+    given, _ = read_options(arguments, OPTIONS, "evorl act")
+    if not given["run"]:
+        raise ValueError("Which run? Give run=<folder>, or run=latest.")
+    for name in ("sample", "trust"):
+        checked_value(given[name], bool, name)
+    follow = given["follow"]
+    if isinstance(follow, bool) or not isinstance(follow, int | float) or follow < 0:
+        raise ValueError(f"follow must be a number of seconds, 0 for never; got {follow!r}.")
+    try:
+        settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
+    except ValueError as error:  # of a training these settings are a part
+        raise ValueError(str(error).replace("serve.", "")) from error
+    with PolicyServer.of_run(given, settings) as server, stop_on_signals() as should_stop:
+        print(f"{server.stored.in_words()}\nClients are waited for at {', '.join(server.addresses)}.", flush=True)
+        looked = time.monotonic()
+        while not should_stop():
+            time.sleep(0.1)
+            server.refuse_failure()
+            if follow and time.monotonic() - looked >= follow:
+                if server.look_for_newer():
+                    print(f"From now on: {server.stored.in_words()}", flush=True)
+                looked = time.monotonic()
+        print(f"{server.switchboard.num_answers:,} actions were given.")
+
+
+class PolicyServer:
+    """A policy that is served from now until ``close``.
+
+    Args:
+        stored: the policy.
+        settings: where to listen, and what is allowed.
+        options: by which a newer one is loaded, see ``OPTIONS``.
+
+    Attributes:
+        stored: the policy that acts now.
+        switchboard: who answers clients.
+        addresses: where they are waited for.
+    """
+
+    def __init__(self, stored: Any, settings: Any, options: dict[str, Any]) -> None:
+        from evorl.export.portable_policy import described_space
+        from evorl.serving.event_thread import EventThread
+        from evorl.serving.policy_answering import PolicyAnswering
+        from evorl.serving.switchboard import Switchboard
+
+        self.stored, self._options = stored, options
+        policy = stored.policy
+        self._answering = PolicyAnswering(policy, settings.max_clients, options["seed"])
+        self._answering.compile_all()
+        self.switchboard = Switchboard(
+            self._answering, None, policy.obs_space, policy.action_space, settings.max_clients, settings.token
+        )
+        metadata = {
+            "env": stored.title,
+            "algorithm": stored.algorithm,
+            "timesteps": stored.timesteps,
+            "action_repeat": policy.action_repeat,
+            "obs_space": described_space(policy.obs_space),
+            "action_space": described_space(policy.action_space),
+        }
+        self._thread = EventThread(settings, self.switchboard, metadata)
+        self.addresses = self._thread.addresses
+
+    @classmethod
+    def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
+        """The server of a stored run's policy."""
+        return cls(_loaded(options), settings, options)
+
+    def look_for_newer(self) -> bool:
+        """Act by the checkpoint that is the best, or the latest, by now; whether it is another one."""
+        stored = _loaded(self._options)
+        if (stored.timesteps, stored.checkpoint) == (self.stored.timesteps, self.stored.checkpoint):
+            return False
+        self._answering.swap(stored.policy)
+        self.stored = stored
+        return True
+
+    def refuse_failure(self) -> None:
+        """Raises ``RuntimeError`` if clients cannot be answered any more."""
+        if (failure := self.switchboard.failure) is not None:
+            raise RuntimeError(f"clients could not be answered: {failure}") from failure
+
+    def close(self) -> None:
+        """End all connections."""
+        self._thread.close()
+
+    def __enter__(self) -> PolicyServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _loaded(options: dict[str, Any]) -> Any:
+    from evorl.export.loading import stored_policy
+
+    checkpoint = options["checkpoint"]
+    stored = stored_policy(
+        options["run"],
+        options["runs_folder"],
+        checkpoint=int(checkpoint) if str(checkpoint).isdigit() else checkpoint,
+        sample=options["sample"],
+        trust=options["trust"],
+    )
+    return dataclasses.replace(stored, env=None)  # the policy needs none

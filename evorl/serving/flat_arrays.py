@@ -1,0 +1,56 @@
+"""A tree of arrays as one row of bytes: what of parameters and gradients goes over the wire."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class FlatArrays:
+    """How the leaves of a tree lie behind one another, little-endian, in the order of the tree.
+
+    Both ends know it from the config, so that nothing about it has to be sent but its ``digest``.
+
+    Args:
+        tree: of arrays, or of their shapes.
+
+    Raises:
+        TypeError: a leaf is no array of numbers, such as a typed PRNG key.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(tree)
+        named = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+        for name, leaf in zip(named, leaves, strict=True):
+            if not isinstance(leaf.dtype, np.dtype) or leaf.dtype.kind not in "biuf":
+                raise TypeError(f"{name} is of {leaf.dtype}: floats, whole numbers and bools go over the wire.")
+        self._shapes = [tuple(leaf.shape) for leaf in leaves]
+        self._dtypes = [np.dtype(leaf.dtype).newbyteorder("<") for leaf in leaves]
+        self._sizes = [int(np.prod(x)) * y.itemsize for x, y in zip(self._shapes, self._dtypes, strict=True)]
+        self.num_bytes = sum(self._sizes)
+        described = [f"{x}{y}{z.str}" for x, y, z in zip(named, self._shapes, self._dtypes, strict=True)]
+        self.digest = hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
+
+    def to_bytes(self, tree: Any) -> bytes:
+        """The tree's numbers; it is of the structure that this was made of."""
+        leaves = jax.tree.leaves(tree)
+        return b"".join(
+            np.asarray(x).astype(y, copy=False).tobytes() for x, y in zip(leaves, self._dtypes, strict=True)
+        )
+
+    def from_bytes(self, data: bytes | memoryview) -> Any:
+        """The tree again, of NumPy arrays that may only be read.
+
+        Raises:
+            ValueError: there are too few bytes, or too many.
+        """
+        if len(data) != self.num_bytes:
+            raise ValueError(f"{self.num_bytes:,} bytes were expected, and {len(data):,} came.")
+        leaves, start, view = [], 0, memoryview(data)
+        for shape, dtype, size in zip(self._shapes, self._dtypes, self._sizes, strict=True):
+            leaves.append(np.frombuffer(view[start : start + size], dtype).reshape(shape))
+            start += size
+        return jax.tree.unflatten(self._structure, leaves)

@@ -1,0 +1,113 @@
+"""For simulators: numbers for the live page, sent by HTTP with nothing but Python's own library.
+
+Metrics that the server does not take are not sent. Numbers are sent many at once; where the server cannot be reached
+they wait, up to a limit, so that a simulator neither stops nor fails for want of a page.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Self
+
+MOST_WAITING = 10_000  # points; the oldest are dropped from there on
+AT_ONCE = 500
+
+
+class MetricsClient:
+    """Sends scalars and histograms to ``evorl watch``.
+
+    Args:
+        address: of the page, ``http://127.0.0.1:7002``.
+        token: if it asks for one.
+        client: what this client is called, for who reads the server's log.
+        seconds: between two messages.
+        timeout: seconds for one.
+
+    Raises:
+        ValueError: the address is none of HTTP.
+    """
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:7002",
+        token: str | None = None,
+        client: str | None = None,
+        seconds: float = 1.0,
+        timeout: float = 5.0,
+    ) -> None:
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"the address of a page begins with http:// or https://, got {address!r}.")
+        self.dropped = 0  # points that nobody got
+        self._address, self._timeout, self._seconds = address.rstrip("/"), timeout, seconds
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._client = {} if client is None else {"client": client}
+        self._enabled: dict[str, Any] | None = None
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._next = time.monotonic() + seconds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+
+    def scalar(self, name: str, y: float, x: float | None = None) -> None:
+        """A point of a curve; without a step the server has the last one it knows.
+
+        Raises:
+            ConnectionError: the server refuses what is sent; says why.
+        """
+        self._waiting.append({"name": name, "y": float(y)} | ({} if x is None else {"x": float(x)}) | self._client)
+        while len(self._waiting) > MOST_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+        if time.monotonic() >= self._next:
+            self.flush()
+
+    def histogram(self, name: str, values: Sequence[float], x: float | None = None) -> None:
+        """Values that a histogram is made of; sent at once, after what waits. As ``scalar``."""
+        self.flush()
+        if not self._waiting and self._takes(name):
+            item = {"name": name, "values": [float(value) for value in values]} | ({} if x is None else {"x": float(x)})
+            self._ask("/api/histograms", item | self._client)
+
+    def flush(self) -> None:
+        """Send what waits; as ``scalar``."""
+        self._next = time.monotonic() + self._seconds
+        while self._waiting:
+            batch = [self._waiting[i] for i in range(min(AT_ONCE, len(self._waiting)))]
+            taken = [point for point in batch if self._takes(point["name"])]
+            if self._enabled is None or (taken and self._ask("/api/scalars", taken) is None):
+                return  # nobody is there: later
+            for _ in batch:
+                self._waiting.popleft()
+
+    def _takes(self, name: str) -> bool:
+        """Whether the server wants it, by the list that it is asked for once."""
+        if self._enabled is None:
+            self._enabled = self._ask("/api/enabled")
+        if self._enabled is None:
+            return False
+        return bool(self._enabled["metrics"].get(name, self._enabled["enable_unknown_metrics"]))
+
+    def _ask(self, path: str, body: Any = None) -> Any:
+        """The answer; ``None`` where nobody answers, or asks to come again later."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._address + path, data, self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read(2000).decode(errors="replace")
+            if error.code in (408, 429, 500, 502, 503, 504):
+                return None
+            self._waiting.clear()
+            raise ConnectionError(f"{self._address} refuses what it is sent: {told}") from error
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,290 @@
+"""Numbers that clients send: curves and histograms by name, kept in memory and in a folder.
+
+The folder has ``scalars.jsonl``, a point a line, which is read when the store is opened again, and events for
+TensorBoard in ``tensorboard``. Nothing is made before the first number comes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.config.values import checked_value
+from evorl.recorders.row_file import RowFile
+from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
+
+LONGEST_NAME = 200  # characters
+MOST_VALUES = 100_000  # of a histogram
+MOST_BINS = 40
+GREATEST_VALUE = 1e100  # whose square is a number too
+KEPT_HISTOGRAMS = 50  # of a name
+MOST_POINTS = 20_000  # of a name in memory: from there on every second one is dropped; the file has them all
+_FURTHEST = 2.0**53  # steps are whole numbers that a double holds
+
+
+class MetricsRefusedError(ValueError):
+    """A number cannot be taken; the message says why and what can."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EnabledMetrics:
+    """Which metrics are taken.
+
+    Attributes:
+        enable_unknown_metrics: whether those are that are not named.
+        metrics: for each that is named whether it is.
+
+    Raises:
+        ValueError: a setting is no such thing.
+    """
+
+    enable_unknown_metrics: bool = True
+    metrics: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_value(self.enable_unknown_metrics, bool, "enable_unknown_metrics")
+        if not isinstance(self.metrics, Mapping):
+            raise ValueError(f"metrics: expected names with true or false, as in {{loss: false}}, got {self.metrics!r}")
+        for name, enabled in self.metrics.items():
+            checked_value(enabled, bool, f"metrics.{name}")
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.metrics.get(name, self.enable_unknown_metrics))
+
+    def as_json(self) -> dict[str, Any]:
+        """For clients, so that they do not send what is not taken."""
+        return {"enable_unknown_metrics": self.enable_unknown_metrics, "metrics": dict(self.metrics)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How many values fall where.
+
+    Attributes:
+        x: the step.
+        edges: of the bins, ``[K + 1]``.
+        counts: ``[K]``.
+    """
+
+    x: float
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+class MetricsStore:
+    """Curves and histograms, from any thread.
+
+    A number without a step has the last known one: the greatest that any client has told, or ``advance`` has. Where
+    none is known yet, it is the number of points that the metric has.
+
+    Args:
+        folder: where they are kept; ``None`` for memory only.
+        enabled: which metrics are taken; the others are dropped without a word, as clients do that know the list.
+        most_names: metrics that there may be.
+        most_bytes: of ``scalars.jsonl``.
+        say: told a line for every number, ``None`` for nobody.
+
+    Raises:
+        RunFolderError: what the folder has cannot be read.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        enabled: EnabledMetrics | None = None,
+        most_names: int = 1000,
+        most_bytes: int = 1 << 30,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.enabled = enabled or EnabledMetrics()
+        self.version = 0  # counts what was taken
+        self._lock = threading.RLock()
+        self._most_names, self._most_bytes, self._say = most_names, most_bytes, say
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._counts: dict[str, int] = {}
+        self._histograms: dict[str, list[Histogram]] = {}
+        self._step: float | None = None
+        self._file = None if folder is None else RowFile(Path(folder) / "scalars.jsonl")
+        self._events = None if folder is None else TensorBoardRecorder(Path(folder) / "tensorboard")
+        self._bytes = 0
+        for name, x, y in self._kept():
+            self._remember(name, x, y)
+
+    @property
+    def step(self) -> float | None:
+        """The last known step."""
+        return self._step
+
+    def advance(self, step: float) -> None:
+        """Tell how far a training is, for numbers without a step."""
+        with self._lock:
+            self._step = max(_finite(step, "step"), -math.inf if self._step is None else self._step)
+
+    def scalar(self, name: str, y: float, x: float | None = None, client: str | None = None) -> bool:
+        """Take a point of a curve.
+
+        Args:
+            name: of the metric.
+            y: a finite number.
+            x: the step; ``None`` for the last known one.
+            client: who sent it, for the line that is said.
+
+        Returns:
+            Whether the metric is enabled.
+
+        Raises:
+            MetricsRefusedError: it is no finite number, the name cannot be one, or there is no room.
+            RunFolderError: it cannot be written.
+        """
+        number = _finite(y, "y")
+        with self._lock:
+            step = self._step_of(name, x)
+            if step is None:
+                return False
+            self._write(name, step, number)
+            self._remember(name, step, number)
+        if self._say is not None:
+            self._say(f"{name} {number:.6g} at {step:.16g}{'' if client is None else f' from {client}'}")
+        return True
+
+    def histogram(
+        self, name: str, values: Sequence[float] | np.ndarray, x: float | None = None, client: str | None = None
+    ) -> bool:
+        """Take values that a histogram is made of; as ``scalar``, with 1 to 100,000 finite numbers in place of one."""
+        try:
+            numbers = np.asarray(values, np.float64).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise MetricsRefusedError(f"a histogram is made of a list of numbers, got {str(values)[:60]!r}.") from error
+        fitting = np.abs(numbers) <= GREATEST_VALUE  # which no NaN is
+        if not 1 <= numbers.size <= MOST_VALUES or not fitting.all():
+            raise MetricsRefusedError(
+                f"a histogram is made of 1 to {MOST_VALUES:,} finite numbers up to {GREATEST_VALUE:g}, got "
+                f"{numbers.size:,}, {np.count_nonzero(~fitting):,} of which are none."
+            )
+        with self._lock:
+            step = self._step_of(name, x)
+            if step is None:
+                return False
+            binned = _binned(step, numbers)
+            if self._events is not None:
+                self._events.write_histogram(name, int(step), numbers, binned.edges, binned.counts)
+            self._histograms.setdefault(name, []).append(binned)
+            del self._histograms[name][:-KEPT_HISTOGRAMS]
+            self.version += 1
+        if self._say is not None:
+            self._say(f"{name}: {numbers.size} values at {step:.16g}{'' if client is None else f' from {client}'}")
+        return True
+
+    def points(self, name: str) -> list[tuple[float, float]]:
+        """Steps and values of a curve, in the order they came; none of one that there is not."""
+        with self._lock:
+            return list(self._curves.get(name, ()))
+
+    def histograms(self, name: str) -> list[Histogram]:
+        """The last histograms of a name, the newest at the end."""
+        with self._lock:
+            return list(self._histograms.get(name, ()))
+
+    def names(self) -> list[str]:
+        """Of the curves that there are."""
+        with self._lock:
+            return sorted(self._curves)
+
+    def histogram_names(self) -> list[str]:
+        """Of the histograms that there are."""
+        with self._lock:
+            return sorted(self._histograms)
+
+    def latest(self) -> dict[str, float]:
+        """The newest value of every curve."""
+        with self._lock:
+            return {name: curve[-1][1] for name, curve in sorted(self._curves.items())}
+
+    def flush(self) -> None:
+        """Hand to the system what is held back for TensorBoard."""
+        with self._lock:
+            if self._events is not None:
+                self._events.flush()
+
+    def close(self) -> None:
+        """Close the files; they open again when they are needed."""
+        with self._lock:
+            for file in (self._file, self._events):
+                if file is not None:
+                    file.close()
+
+    def _step_of(self, name: str, x: float | None) -> float | None:
+        """The step of a number that is to be taken, which is known from now on; ``None`` where it is not enabled."""
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+            raise MetricsRefusedError(
+                f"a metric's name has 1 to {LONGEST_NAME} printable characters, got {str(name)[:60]!r}."
+            )
+        step = None if x is None else _finite(x, "x")
+        if name not in self.enabled:
+            return None
+        known = self._curves.keys() | self._histograms.keys()
+        if name not in known and len(known) >= self._most_names:
+            raise MetricsRefusedError(
+                f"there are {len(known):,} metrics already, and {name!r} would be one more: use names again, or start "
+                "with another folder."
+            )
+        if step is None:
+            return float(self._counts.get(name, 0)) if self._step is None else self._step
+        self._step = step if self._step is None else max(step, self._step)
+        return step
+
+    def _remember(self, name: str, x: float, y: float) -> None:
+        curve = self._curves.setdefault(name, [])
+        curve.append((x, y))
+        self._counts[name] = self._counts.get(name, 0) + 1
+        self.version += 1
+        if len(curve) > MOST_POINTS:
+            del curve[1:-1:2]  # first and last stay
+
+    def _write(self, name: str, x: float, y: float) -> None:
+        if self._file is None or self._events is None:
+            return
+        line = json.dumps({"name": name, "x": x, "y": y, "time": round(time.time(), 3)})
+        if self._bytes + len(line) >= self._most_bytes:
+            raise MetricsRefusedError(
+                f"{self._file.path} has its {self._most_bytes:,} bytes: move it away, or start with another folder."
+            )
+        self._file.append(line)
+        self._bytes += len(line) + 1
+        self._events.write({"timesteps": int(x), name: y})
+
+    def _kept(self) -> Iterator[tuple[str, float, float]]:
+        """The points in the file, damaged lines left out."""
+        for line in self._file.lines() if self._file is not None else ():
+            self._bytes += len(line) + 1
+            try:
+                point = json.loads(line)
+                name, x, y = point["name"], _finite(point["x"], "x"), _finite(point["y"], "y")
+                step = self._step_of(name, x)
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+            if step is not None:
+                yield name, step, y
+
+
+def _finite(value: Any, what: str) -> float:
+    number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or (what != "y" and abs(number) > _FURTHEST):
+        raise MetricsRefusedError(f"{what}: expected a finite number, got {str(value)[:60]}.")
+    return float(number)
+
+
+def _binned(step: float, numbers: np.ndarray) -> Histogram:
+    low, high = float(numbers.min()), float(numbers.max())
+    if high - low <= max(1e-300, 1e-12 * abs(low), 1e-12 * abs(high)):  # no room for bins in between
+        return Histogram(step, (low, high), (numbers.size,))
+    counts, edges = np.histogram(numbers, bins=min(MOST_BINS, max(1, numbers.size)), range=(low, high))
+    return Histogram(step, tuple(edges.tolist()), tuple(counts.tolist()))

@@ -1,0 +1,75 @@
+"""Actions of a finished policy for whoever asks: a pure function of observations and of what it remembers of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.serving.answering import Answered, Question, bucket_sizes
+
+
+class PolicyAnswering:
+    """Answers questions by a portable policy (``evorl.export.portable_policy``), its memory kept here for each client.
+
+    Args:
+        policy: the policy.
+        num_slots: clients at a time.
+        seed: of the random numbers of a policy that draws its actions; each question has draws of its own.
+    """
+
+    def __init__(self, policy: Any, num_slots: int, seed: int = 0) -> None:
+        self._num_slots, self._seed = num_slots, seed
+        self._memory = policy.initial_memory(num_slots + 1)
+        self._policy, self._rows = policy, jax.jit(policy.rows)
+
+    def compile_all(self) -> None:
+        """Compile for every number of questions now, rather than while somebody waits."""
+        self._compile(self._policy, self._rows)
+
+    def _compile(self, policy: Any, rows: Any) -> None:
+        ports = {port.name: port for port in policy.inputs}
+        for size in bucket_sizes(self._num_slots):
+            jax.block_until_ready(
+                rows({name: np.zeros((size, *port.shape), port.dtype) for name, port in ports.items()})
+            )
+
+    def swap(self, policy: Any) -> None:
+        """Act by another policy from the next question on; it is compiled before. Clients keep what was remembered.
+
+        Raises:
+            ValueError: it has other inputs or outputs.
+        """
+        if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
+            raise ValueError("the newer policy has other inputs or outputs than the one that is served.")
+        rows = jax.jit(policy.rows)
+        self._compile(policy, rows)
+        self._policy, self._rows = policy, rows
+
+    def ask(self, questions: Sequence[Question]) -> Answered:
+        """Answers to questions of different clients."""
+        policy, rows = self._policy, self._rows
+        size = next(size for size in bucket_sizes(len(questions)) if size >= len(questions))
+        padded = [*questions, *[questions[0]._replace(slot=self._num_slots, starts=True)] * (size - len(questions))]
+        slots = np.array([question.slot for question in padded])
+        starts = np.flatnonzero([question.starts for question in padded])
+        for memory in self._memory.values():
+            memory[slots[starts]] = 0
+        observed = [policy.arrays_of(question.obs) for question in padded]
+        inputs = {
+            port.name: np.stack([np.asarray(each[port.name], port.dtype) for each in observed])
+            for port in policy.observations
+        }
+        inputs |= {name: memory[slots] for name, memory in self._memory.items()}
+        if policy.draws:
+            drawn = [self._drawn(policy, question) for question in padded]
+            inputs |= {name: np.concatenate([each[name] for each in drawn]) for name in drawn[0]}
+        outputs = jax.device_get(rows(inputs))
+        for name, memory in self._memory.items():
+            memory[slots] = outputs[f"next_{name}"]
+        return Answered(policy.action_of(outputs), None)
+
+    def _drawn(self, policy: Any, question: Question) -> dict[str, np.ndarray]:
+        return policy.drawn(np.random.default_rng([self._seed, question.session, question.step]), 1)

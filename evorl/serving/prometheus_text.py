@@ -1,0 +1,46 @@
+"""Numbers as Prometheus reads them: the text format 0.0.4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+class Gauge(NamedTuple):
+    """A measured number, once for each set of labels.
+
+    Attributes:
+        name: of letters, digits and underscores.
+        told: what it is, in words.
+        samples: labels and values.
+    """
+
+    name: str
+    told: str
+    samples: Iterable[tuple[Mapping[str, str], float]]
+
+
+def as_text(gauges: Iterable[Gauge]) -> str:
+    """All gauges that have samples."""
+    lines = []
+    for gauge in gauges:
+        samples = [f"{gauge.name}{_labels(labels)} {_number(value)}" for labels, value in gauge.samples]
+        if samples:
+            told = gauge.told.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {gauge.name} {told}", f"# TYPE {gauge.name} gauge", *samples]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = [f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items()]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -1,0 +1,300 @@
+"""RLX, the protocol between simulators and servers: what is a message, and how it travels through a stream of bytes.
+
+``encode`` makes the payload of a message and ``decode`` reads it, ``frame`` puts the netstring around it and
+``FrameReader`` takes it off. The page "Clients" of the guide tells both byte by byte. This file is half of the one that
+simulators copy (``evorl.serving.client_copy``): Python 3.8 and its standard library are enough, NumPy is used where it
+is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+NONE, NULL, INT4, STRING, DOUBLE, BOOLEAN, IMAGE, NDARRAY, LIST, UINT4, INT64, DICT = range(12)
+_FIXED = {kind: struct.Struct("<" + code) for kind, code in ((INT4, "i"), (DOUBLE, "d"), (UINT4, "I"), (INT64, "q"))}
+# What an array may hold, with the letter that the module struct has for it.
+_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64"
+_DTYPES: dict[str, str] = dict(zip(_NAMES.split(), "?bBhHiIqQefd"))
+_SCALED = {"L": 1, "RGB": 3, "RGBA": 4, "CMYK": 4, "YCbCr": 3, "LAB": 3, "HSV": 3}  # bytes of a pixel, read as [0, 1]
+_MODES = {mode: ("uint8", channels) for mode, channels in {**_SCALED, "P": 1, "LA": 2}.items()}
+_MODES.update({"I;16": ("uint16", 1), "I": ("int32", 1), "F": ("float32", 1)})
+
+
+class ProtocolError(Exception):
+    """What came is no RLX, or what should go is too large for it."""
+
+
+class ConnectionClosed(ProtocolError):
+    """The other side has closed the connection."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is taken from the other side at most, so that it cannot make this one run out of memory."""
+
+    max_frame: int = 16 * 2**20  # bytes of a payload
+    max_depth: int = 16  # lists and dicts in one another
+    max_axes: int = 8  # of an array
+    max_values: int = 2**19  # in a message, those in lists and dicts too: in Python they take ten times their bytes
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture to send: its mode in Pillow's words (``L``, ``RGB`` ...), its size in pixels, its rows as bytes."""
+
+    mode: str
+    width: int
+    height: int
+    data: bytes
+
+
+@functools.lru_cache(maxsize=1)
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy
+
+
+@functools.lru_cache(maxsize=64)
+def _little_endian(dtype: Any) -> Any:
+    return _numpy().dtype(dtype).newbyteorder("<")
+
+
+@functools.lru_cache(maxsize=64)
+def _name(dtype: Any) -> str:
+    return dtype.name if dtype.name in _DTYPES else ""
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """The payload of a message: the version, then keys and values in their order.
+
+    Raises:
+        TypeError: for a value that the protocol has no type for, and a key that is no string.
+        OverflowError: for an integer beyond 64 bits.
+    """
+    return struct.pack("<I", VERSION) + _pairs(message, 0)
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode("utf-8")
+    return struct.pack("<I", len(raw)) + raw
+
+
+def _pairs(message: Mapping[str, Any], depth: int) -> bytes:
+    for key in message:
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
+    return b"".join([_text(key) + _value(value, depth) for key, value in message.items()])
+
+
+def _value(value: Any, depth: int) -> bytes:
+    if value is None:
+        return bytes((NULL,))
+    if isinstance(value, bool):
+        return bytes((BOOLEAN, value))
+    if isinstance(value, float):
+        return struct.pack("<Bd", DOUBLE, value)
+    if isinstance(value, int):
+        return _integer(value, INT4 if -(2**31) <= value < 2**31 else INT64)
+    if isinstance(value, str):
+        return bytes((STRING,)) + _text(value)
+    if isinstance(value, Image):
+        size = struct.pack("<3I", value.width, value.height, len(value.data))
+        return bytes((IMAGE,)) + _text(value.mode) + size + value.data
+    if not isinstance(value, (list, tuple, Mapping)):
+        return _numpy_value(value)
+    if depth >= Limits.max_depth:
+        raise TypeError(f"lists and dicts in more than {Limits.max_depth} of one another: no reader takes them")
+    if isinstance(value, Mapping):
+        return struct.pack("<BI", DICT, len(value)) + _pairs(value, depth + 1)
+    return struct.pack("<BI", LIST, len(value)) + b"".join([_value(item, depth + 1) for item in value])
+
+
+def _integer(value: int, kind: int) -> bytes:
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError(f"{value} is beyond the 64 bits that RLX has for an integer: send it as a string")
+    return bytes((kind,)) + _FIXED[kind].pack(value)
+
+
+def _numpy_value(value: Any) -> bytes:
+    np: Any = sys.modules.get("numpy")  # where nothing has imported it, nothing is of it
+    if np and isinstance(value, np.ndarray) and _name(value.dtype):
+        raw = value.astype(_little_endian(value.dtype), copy=False).tobytes()
+        shape = struct.pack(f"<{value.ndim + 2}I", value.ndim, *value.shape, len(raw))
+        return bytes((NDARRAY,)) + _text(_name(value.dtype)) + shape + raw
+    if np and isinstance(value, np.int64):
+        return _integer(int(value), INT64)
+    for kind, plain in ((np.bool_, bool), (np.integer, int), (np.floating, float)) if np else ():
+        if isinstance(value, kind):
+            return _value(plain(value), 0)
+    name = f"an array of {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
+    has = "None, bool, int, float, str, list, tuple, dict, Image, and NumPy's numbers and arrays of them"
+    raise TypeError(f"RLX has no type for {name}. It has {has}: convert it, as by numpy.asarray or .tolist()")
+
+
+def decode(payload: bytes | memoryview, limits: Limits = Limits()) -> dict[str, Any]:
+    """The message of a payload: every length is compared with what is left before anything is allocated for it.
+
+    An array comes as a read-only NumPy array, a picture as float32 ``(height, width[, channels])`` in [0, 1] (in the
+    modes P, LA, I;16, I and F as its own numbers). Without NumPy they come as lists in one another and as ``Image``.
+
+    Raises:
+        ProtocolError: for whatever is wrong with it, and for what is beyond the limits.
+    """
+    body = _Body(bytes(payload), limits)
+    version, message = body.size(), {}
+    if version != VERSION:
+        raise ProtocolError(f"a message of version {version}: this side speaks version {VERSION}")
+    while body.position < len(body.data):
+        key = body.text()
+        message[key] = body.value(0)
+    return message
+
+
+class _Body:
+    """A payload, read from its beginning to its end."""
+
+    def __init__(self, data: bytes, limits: Limits) -> None:
+        self.data, self.limits, self.position, self.num_values = data, limits, 0, 0
+
+    def need(self, size: int) -> None:
+        left = len(self.data) - self.position
+        if size > left:
+            raise ProtocolError(f"the message is cut short: {size} bytes announced, {left} left")
+
+    def take(self, size: int) -> bytes:
+        raw = self.data[self.position : self.position + size]
+        if len(raw) < size:
+            self.need(size)
+        self.position += size
+        return raw
+
+    def size(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def text(self) -> str:
+        try:
+            return self.take(self.size()).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"a text that is no UTF-8: {error.reason}") from None
+
+    def value(self, depth: int) -> Any:
+        self.num_values += 1
+        if self.num_values > self.limits.max_values:
+            raise ProtocolError(f"more than {self.limits.max_values} values in a message: send numbers as an array")
+        kind = self.take(1)[0]
+        if kind in _FIXED:
+            return _FIXED[kind].unpack(self.take(_FIXED[kind].size))[0]
+        if kind == STRING:
+            return self.text()
+        if kind == BOOLEAN:
+            return self.take(1) == b"\1"
+        if kind <= NULL:
+            return None
+        if kind == NDARRAY:
+            return self.array()
+        if kind == IMAGE:
+            return self.image()
+        if kind > DICT:
+            raise ProtocolError(f"Unknown type:{kind}")
+        return self.container(kind, depth + 1)
+
+    def container(self, kind: int, depth: int) -> Any:
+        count = self.size()
+        self.need(count if kind == LIST else 5 * count)  # the least value has 1 byte, with the least key 5
+        if depth > self.limits.max_depth:
+            raise ProtocolError(f"lists and dicts in more than {self.limits.max_depth} of one another")
+        if kind == LIST:
+            return [self.value(depth) for _ in range(count)]
+        return {self.text(): self.value(depth) for _ in range(count)}
+
+    def array(self) -> Any:
+        name, num_axes = self.text(), self.size()
+        if name not in _DTYPES or num_axes > self.limits.max_axes:
+            at_most = f"at most {self.limits.max_axes} of {', '.join(_DTYPES)}"
+            raise ProtocolError(f"an array with {num_axes} axes of {name[:20]!r}: expected {at_most}")
+        return self.numbers(name, struct.unpack(f"<{num_axes}I", self.take(4 * num_axes)))
+
+    def image(self) -> Any:
+        mode, width, height = self.text(), self.size(), self.size()
+        if mode not in _MODES:
+            raise ProtocolError(f"a picture of mode {mode[:20]!r}: expected one of {', '.join(_MODES)}")
+        name, channels = _MODES[mode]
+        start = self.position + 4
+        pixels = self.numbers(name, (height, width, channels) if channels > 1 else (height, width))
+        if not _numpy():
+            return Image(mode, width, height, self.data[start : self.position])
+        return pixels.astype("float32") * _numpy().float32(1 / 255) if mode in _SCALED else pixels
+
+    def numbers(self, name: str, shape: tuple[int, ...]) -> Any:
+        raw, code, np = self.take(self.size()), _DTYPES[name], _numpy()
+        if math.prod(shape) * struct.calcsize("<" + code) != len(raw):
+            raise ProtocolError(f"numbers of {name} and shape {shape} in {len(raw)} bytes")
+        # An axis of length 0 would let the others be anything.
+        if math.prod(filter(None, shape)) > (self.limits.max_frame if np else self.limits.max_values):
+            raise ProtocolError(f"numbers of shape {shape} are too many")
+        if name == "bool":  # other bytes than 0 and 1 would make truths that differ from one another
+            raw = raw.translate(bytes(byte == 1 for byte in range(256)))
+        if np:
+            return np.frombuffer(raw, _little_endian(name)).reshape(shape)
+        numbers = list(struct.unpack(f"<{math.prod(shape)}{code}", raw))
+        for length in shape[:0:-1] if numbers else ():
+            numbers = [numbers[start : start + length] for start in range(0, len(numbers), length)]
+        return numbers if shape else numbers[0]
+
+
+def frame(payload: bytes, max_frame: int = Limits.max_frame) -> bytes:
+    """The netstring of a payload: its length in decimal, a colon, the payload, a comma."""
+    if len(payload) > max_frame:
+        raise ProtocolError("can't send, net string too long")
+    return b"%d:%b," % (len(payload), payload)
+
+
+class FrameReader:
+    """Payloads out of a stream that comes in pieces of any size; ``max_frame`` may be changed between two of them."""
+
+    def __init__(self, max_frame: int = Limits.max_frame) -> None:
+        self.max_frame, self._buffer, self._size = max_frame, bytearray(), -1  # of the payload, where that is known
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads that are complete by these bytes; ``ProtocolError`` where no netstring is, now and later."""
+        buffer, start, payloads = self._buffer, 0, []
+        buffer += data
+        try:
+            while True:
+                start = self._after_header(start) if self._size < 0 else start
+                end = start + self._size
+                if self._size < 0 or len(buffer) <= end:
+                    return payloads
+                if buffer[end] != ord(","):
+                    raise ProtocolError("wrong net string format")
+                payloads.append(bytes(buffer[start:end]))
+                start, self._size = end + 1, -1
+        finally:
+            del buffer[:start]
+
+    def _after_header(self, start: int) -> int:
+        digits, colon, _ = self._buffer[start : start + 10].partition(b":")
+        if (digits or colon) and not (
+            digits.isdigit() and len(digits) < 10 and (digits == b"0" or digits[0] > ord("0"))
+        ):
+            raise ProtocolError("can't receive, wrong net string format")
+        if not colon:
+            return start
+        if int(digits) > self.max_frame:
+            raise ProtocolError("net string too long")
+        self._size = int(digits)
+        return start + len(digits) + 1
+
+    def end(self) -> ConnectionClosed:
+        """What to raise when the stream has ended, which says whether that was inside a payload."""
+        return ConnectionClosed("connection closed" if self._size < 0 else "can't receive, net string closed")

@@ -1,0 +1,101 @@
+"""The wire of openpi's policy servers, which robots' clients speak: WebSocket frames of MessagePack, observation in,
+action out. The first frame is the server's, and says what it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from evorl.envs.space import DictSpace
+from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import ProtocolError
+from evorl.serving.session import Refused, Session, SessionError
+from evorl.serving.switchboard import Switchboard
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+RESET = "reset"  # an entry of an observation: an episode starts with it
+ONLY_NAMES = ("obs", "observation", "state")  # of the single array of an observation
+
+
+async def talk_to_robot(socket: web.WebSocketResponse, switchboard: Switchboard, metadata: Mapping[str, Any]) -> None:
+    """Answer one client until it goes.
+
+    Each observation is a map of arrays, or of one array by any of ``ONLY_NAMES``; ``reset``, if it is true, says that
+    an episode starts. The answer has ``actions`` and ``server_timing.infer_ms``. After an error, told as text, the
+    connection ends.
+    """
+    from aiohttp import WSMsgType
+
+    robot = _Robot(switchboard)
+    try:
+        await socket.send_bytes(pack_message(dict(metadata)))
+        async for frame in socket:
+            if frame.type != WSMsgType.BINARY:
+                break
+            started = time.perf_counter()
+            action = await robot.act(unpack_message(frame.data))
+            told = {"actions": action, "server_timing": {"infer_ms": 1e3 * (time.perf_counter() - started)}}
+            await socket.send_bytes(pack_message(told))
+    except (ProtocolError, SessionError) as error:
+        await socket.send_str(str(error))
+        await socket.close(code=1011, message=str(error).encode()[:120])
+    finally:
+        robot.close()
+
+
+class _Robot:
+    """A session whose client knows of no episodes but those that it starts."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        self._answer: asyncio.Future[dict[str, Any]] | None = None
+        self._space = switchboard.obs_space
+        self._session = Session(switchboard, self._take, trusted=True)
+        self._told: list[dict[str, Any]] = []
+        self._session.receive({"command": "init", "exploit": True})
+        self._refuse_errors(self._told.pop())
+
+    async def act(self, message: Any) -> Any:
+        if not isinstance(message, Mapping):
+            raise ProtocolError(f"an observation is a map, got {type(message).__name__}.")
+        starts = message.get(RESET, False)
+        if not isinstance(starts, bool):
+            raise ProtocolError(f"{RESET} is true or false, got {starts!r}.")
+        if starts:
+            self._session.receive({"command": "reset"})
+            self._told.clear()
+        self._answer = asyncio.get_running_loop().create_future()
+        update = {"command": "update", "reward": 0.0, "state": self._state_of(message), "terminal": False}
+        self._session.receive(update)
+        answer = await self._answer
+        self._refuse_errors(answer)
+        return answer["data"]
+
+    def _state_of(self, message: Mapping[str, Any]) -> Any:
+        parts = {name: value for name, value in message.items() if name != RESET}
+        if isinstance(self._space, DictSpace):
+            return {name: parts[name] for name in self._space.spaces if name in parts}
+        for name in ONLY_NAMES:
+            if name in parts:
+                return parts[name]
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        raise ProtocolError(f"an observation of this policy is one array, named {' or '.join(ONLY_NAMES)}.")
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+        else:
+            self._told.append(answer)
+
+    @staticmethod
+    def _refuse_errors(answer: Mapping[str, Any]) -> None:
+        if answer["response"] == "error":
+            raise Refused(answer["message"])
+
+    def close(self) -> None:
+        self._session.close()

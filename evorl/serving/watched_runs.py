@@ -1,0 +1,339 @@
+"""Run folders as they grow: which there are, how they stand, their curves and newest pictures.
+
+Only files are read, by the readers of the reports, so a training neither knows of it nor waits for it. A row that is
+half written is no row yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorl.recorders.run_status import spread_column
+from evorl.reports.media import KINDS, media_of
+from evorl.reports.recorded_run import Curve, RecordedRun, find_runs, named
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from evorl.runs.run_state import RUNNING, read_state
+
+SPEED = "time/steps_per_second"
+SERVING = "serving/"
+MOST_RUNS = 300  # the newest
+MOST_READ = 12  # runs whose curves are kept in memory
+MOST_PICTURE = 32 << 20  # bytes
+_PATIENCE = 20.0  # times as long as it took to look, until it is looked again
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSummary:
+    """What is told of a run without its curves.
+
+    Attributes:
+        index: by which it is asked for.
+        version: grows with every change of any run.
+        told: for the page, as JSON has it.
+        latest: the newest value of every metric.
+        picture: the newest one; ``None`` without.
+    """
+
+    index: int
+    version: int
+    told: dict[str, Any]
+    latest: Mapping[str, float]
+    picture: Path | None
+
+
+class WatchedRuns:
+    """The runs in some folders.
+
+    ``refresh`` is called by one thread at a time; all else may be asked by any meanwhile.
+
+    Args:
+        places: run folders, folders that hold runs at any depth, or names of such below ``runs_folder``. None for
+            ``runs_folder`` itself, whether it is there yet or not.
+        runs_folder: where runs are looked for by their names.
+
+    Raises:
+        RunFolderError: there is no such run or folder.
+    """
+
+    def __init__(self, places: Sequence[str] = (), runs_folder: Path | str = "runs") -> None:
+        self._places = [str(place) for place in places]
+        self._root = Path(runs_folder).expanduser()
+        self.version = 0
+        self.looked = False  # whether all was looked at once
+        self.notes: list[str] = []
+        self._indices: dict[Path, int] = {}
+        self._runs: list[RecordedRun] = []
+        self._seen: dict[int, tuple[Any, ...]] = {}
+        self._summaries: dict[int, RunSummary] = {}
+        self._read: OrderedDict[int, RecordedRun] = OrderedDict()
+        self._lock = threading.Lock()
+        self._look_again = 0.0
+        self._find()
+
+    @property
+    def told_places(self) -> str:
+        """Where is looked, in words."""
+        return ", ".join(self._places or [str(self._root)])
+
+    def refresh(self) -> bool:
+        """Read what has changed since the last time.
+
+        Returns:
+            Whether anything has.
+        """
+        before = self.version
+        if time.monotonic() >= self._look_again:
+            self._find()
+        for run in self._runs:
+            self._refresh(run)
+        self.looked = True
+        return self.version > before
+
+    def summaries(self, since: int = 0) -> list[RunSummary]:
+        """Of the runs that changed after a version, in the order they were found."""
+        return [summary for _, summary in sorted(self._summaries.items()) if summary.version > since]
+
+    def curve(self, index: int, metric: str, most: int | None = None) -> dict[str, Any] | None:
+        """A metric of a run, as JSON has it: points ``[step, value]``, those of each seed, and the spread.
+
+        Args:
+            index: of the run.
+            metric: a column.
+            most: points about so many at most, with the lowest and the highest of what is left out; ``None`` for all.
+
+        Returns:
+            ``None`` where there is no such run or metric.
+        """
+        run = self._recorded(index)
+        try:
+            columns = {} if run is None else {**run.timings, **run.curves}
+        except RunFolderError:
+            return None
+        if run is None or metric not in columns:
+            return None
+        seeds = run.by_seed(metric) if metric in run.curves else []
+        spread = columns.get(spread_column(run.curves, metric)[0])
+        return {
+            "run": index,
+            "name": metric,
+            "version": self._summaries[index].version,
+            "points": as_points(columns[metric], most),
+            "seeds": [as_points(seed, most) for seed in seeds] if len(seeds) > 1 else [],
+            "spread": [] if spread is None else _band(columns[metric], spread, most),
+        }
+
+    def picture(self, index: int) -> tuple[bytes, str] | None:
+        """The bytes and the type of a run's newest picture; ``None`` where there is none, or it is too large."""
+        summary = self._summaries.get(index)
+        path = summary and summary.picture
+        if not path:
+            return None
+        try:
+            # It was no link when it was found, and must not have become one since.
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+                content = file.read(MOST_PICTURE + 1)
+        except OSError:
+            return None
+        return None if len(content) > MOST_PICTURE else (content, KINDS[path.suffix.lower()])
+
+    def _find(self) -> None:
+        started = time.monotonic()
+        folders: list[RunFolder] = []
+        for place in self._places:
+            folders += _folders(place, self._root)
+        if not self._places and self._root.is_dir():
+            folders = [run.folder for run in find_runs(self._root)]
+        for folder in folders:
+            self._indices.setdefault(folder.path, len(self._indices))
+        newest = sorted(folders, key=lambda folder: _touched(folder.config), reverse=True)[:MOST_RUNS]
+        self.notes = (
+            [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
+        )
+        kept = {folder.path for folder in newest}
+        only = Path(self._places[0]).expanduser() if len(self._places) == 1 else self._root
+        root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
+        self._runs = named([folder for folder in folders if folder.path in kept], root) if folders else []
+        now = time.monotonic()
+        self._look_again = now + max(2.0, _PATIENCE * (now - started))
+
+    def _refresh(self, run: RecordedRun) -> None:
+        index = self._indices[run.folder.path]
+        records, places = _seen_of(_records(run.folder)), _seen_of(_picture_places(run.folder))
+        old = self._summaries.get(index)
+        # A run that is killed changes no file.
+        ended = old is not None and old.told["state"] == RUNNING and _state(run.folder) != RUNNING
+        before, self._seen[index] = self._seen.get(index), (run.name, records, places)
+        if before == self._seen[index] and not ended:
+            return
+        fresh = self._keep(index, RecordedRun(run.folder, run.name))
+        same_pictures = old is not None and before is not None and before[2] == places
+        picture = old.picture if old is not None and same_pictures else _newest_picture(fresh)
+        told, latest = _summary(fresh, picture)
+        self.version += 1
+        told = {"index": index, "version": self.version, **told}
+        # Another one, since other threads may be walking through that of before.
+        self._summaries = {**self._summaries, index: RunSummary(index, self.version, told, latest, picture)}
+
+    def _recorded(self, index: int) -> RecordedRun | None:
+        with self._lock:
+            if index in self._read:
+                self._read.move_to_end(index)
+                return self._read[index]
+        found = (run for run in self._runs if self._indices[run.folder.path] == index and index in self._summaries)
+        run = next(found, None)
+        return None if run is None else self._keep(index, RecordedRun(run.folder, run.name))
+
+    def _keep(self, index: int, run: RecordedRun) -> RecordedRun:
+        """Remember what was read of a run, and forget the one that nobody asked for longest."""
+        with self._lock:
+            self._read[index] = run
+            self._read.move_to_end(index)
+            while len(self._read) > MOST_READ:
+                self._read.popitem(last=False)
+        return run
+
+
+def as_points(curve: Curve, most: int | None = None) -> list[list[float]]:
+    """``[step, value]`` of a curve, thinned as ``thinned`` does."""
+    kept = thinned(curve.values, most)
+    return np.stack([curve.steps[kept], curve.values[kept]], axis=1).tolist()
+
+
+def thinned(values: np.ndarray, most: int | None) -> np.ndarray:
+    """Which of many values are drawn: the first, the last, and of equal parts the lowest and the highest.
+
+    Args:
+        values: ``[N]``.
+        most: about so many at most; ``None`` for all.
+
+    Returns:
+        Their places, in order.
+    """
+    if most is None or len(values) <= most:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), max(1, most // 2) + 1).astype(int)
+    kept = {0, len(values) - 1}
+    for low, high in itertools.pairwise(edges):
+        if high > low:
+            kept |= {low + int(values[low:high].argmin()), low + int(values[low:high].argmax())}
+    return np.array(sorted(kept))
+
+
+def _band(centre: Curve, spread: Curve, most: int | None) -> list[list[float]]:
+    """``[step, low, high]``, one standard deviation to either side, where both are known."""
+    wide = dict(zip(spread.steps.tolist(), spread.values.tolist(), strict=True))
+    kept = [[x, y] for x, y in as_points(centre, most) if x in wide]
+    return [[x, y - wide[x], y + wide[x]] for x, y in kept]
+
+
+def _folders(place: str, root: Path) -> list[RunFolder]:
+    """The runs that a place names."""
+    for path in (Path(place).expanduser(), root / place):
+        if path.is_dir() and not RunFolder(path).config.is_file():
+            return [run.folder for run in find_runs(path)]
+    return [RunFolder.find(place, root)]
+
+
+def _touched(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _records(folder: RunFolder) -> list[Path]:
+    return [folder.config, folder.metrics_csv, folder.metrics_jsonl, folder.state, folder.about, folder.log]
+
+
+def _picture_places(folder: RunFolder) -> list[Path]:
+    return [folder.path, folder.learning_curve, folder.videos, folder.plots, folder.episodes]
+
+
+def _seen_of(paths: Sequence[Path]) -> tuple[Any, ...]:
+    """What tells that files were written to, or folders had files added."""
+    seen: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            status = path.stat()
+            seen.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        except OSError:
+            seen.append(None)
+    return tuple(seen)
+
+
+def _state(folder: RunFolder) -> str:
+    try:
+        return read_state(folder.state, folder.log).state
+    except RunFolderError:
+        return "?"
+
+
+def _summary(run: RecordedRun, picture: Path | None) -> tuple[dict[str, Any], dict[str, float]]:
+    """What the page is told of a run, and its newest numbers; a run that cannot be read says why."""
+    told: dict[str, Any] = {"name": run.name, "state": "?", "metrics": [], "serving": {}, "picture": None}
+    try:
+        columns = {**run.timings, **run.curves}
+        latest = {name: float(curve.values[-1]) for name, curve in columns.items()}
+        told |= _course(run, latest) | {"metrics": _chosen_from(columns)}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return told | {"problem": str(error)}, {}
+    told["serving"] = {name: value for name, value in latest.items() if name.startswith(SERVING)}
+    if picture is not None:
+        place = picture.relative_to(run.folder.path).as_posix()
+        told["picture"] = {
+            "name": place,
+            "type": KINDS[picture.suffix.lower()],
+            "version": int(_touched(picture) * 1e3),
+        }
+    return told, latest
+
+
+def _course(run: RecordedRun, latest: Mapping[str, float]) -> dict[str, Any]:
+    seeds = max(1, len(run.by_seed()))
+    pace, total = latest.get(SPEED), run.total_timesteps
+    running = run.state.state == RUNNING
+    left = None if not (pace and total and running) else max(0, total - run.timesteps) * seeds / pace
+    value = run.mean()
+    return {
+        "algorithm": run.algorithm,
+        "env": run.env,
+        "state": run.state.state,
+        "failure": run.state.failure,
+        "timesteps": run.timesteps,
+        "total": total,
+        "seeds": seeds,
+        "steps_per_second": pace,
+        "seconds_left": left,
+        "metric": run.metric,
+        "return": None if np.isnan(value) else value,
+        "updated": _touched(run.folder.metrics_csv),
+    }
+
+
+def _chosen_from(columns: Mapping[str, Curve]) -> list[str]:
+    """The metrics that can be asked for: seeds and standard deviations are drawn with what they belong to."""
+    parts = {f"{name}_std" for name in columns} | {f"{name}_std_over_seeds" for name in columns}
+    of_seed = {name for name in columns if "_seed_" in name and name.rpartition("_seed_")[0] in columns}
+    return sorted(columns.keys() - parts - of_seed - {"time/clock"})
+
+
+def _newest_picture(run: RecordedRun) -> Path | None:
+    try:
+        found = [medium.path for medium in media_of(run)]
+    except OSError:  # a file was removed meanwhile
+        return None
+    curve = run.folder.learning_curve
+    if curve.is_file() and not curve.is_symlink():
+        found.append(curve)
+    return max(found, key=_touched, default=None)

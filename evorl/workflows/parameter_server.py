@@ -1,0 +1,258 @@
+"""The parameter server: what it keeps, and what a push does to it, as pure functions.
+
+Workers fetch parameters (``pull``), learn from their own environments, and send what they learned (``push``). How
+pushes of different age are combined is the mode:
+
+- ``fifo``: asynchronous SGD (Mnih et al. 2016, https://arxiv.org/abs/1602.01783). Each gradient is one step of the
+  optimizer, in the order of arrival, whatever its age.
+- ``averaging``: the mean of ``num_gradients`` gradients is one step. Taken are those of the present parameters alone,
+  others are dropped: synchronous SGD with backup workers (Chen et al. 2016, https://arxiv.org/abs/1604.00981).
+- ``delay_compensation``: ``g' = g + lambda g * g * (theta - theta_old)`` is one step, where ``theta_old`` are the
+  parameters that the worker had (Zheng et al. 2017, https://arxiv.org/abs/1609.08326, equation 10).
+
+Workers whose updates take several gradient steps send the change of their parameters instead (``send="delta"``): then
+``fifo`` adds each, ``averaging`` adds the mean of several, and there is nothing to compensate.
+
+``evorl.workflows.delayed_workers`` runs workers of given delays in one process, ``evorl.serving.parameter_training``
+over the network.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.config.values import checked_value, require_positive
+from evorl.metrics import WideCounter
+from evorl.ops.optimization import Optimizer
+from evorl.ops.trees import tree_where
+from evorl.types import Params, PyTreeData, PyTreeNode, pytree_field
+
+Mode: TypeAlias = Literal["fifo", "averaging", "delay_compensation"]
+Sent: TypeAlias = Literal["gradient", "delta"]
+
+
+class ParameterServerSettings(PyTreeNode):
+    """How pushes are combined.
+
+    Attributes:
+        mode: each push by itself (fifo), the mean of several of the present parameters (averaging), or each by itself,
+            corrected for its age (delay_compensation).
+        send: what workers push: the gradient of a batch, or, where an update takes several gradient steps, the delta
+            of their parameters.
+        num_gradients: pushes in one step of averaging.
+        compensation: lambda of delay_compensation; 0 for none.
+        history: how many of the last parameters delay_compensation remembers, the present ones among them.
+        optimizer: takes the steps, where gradients are sent.
+        total_timesteps: environment steps of the whole training, for the optimizer's schedule.
+
+    Raises:
+        ValueError: a value is out of its range, or delay_compensation is wanted of deltas.
+    """
+
+    mode: Mode = "fifo"
+    send: Sent = "gradient"
+    num_gradients: int = 4
+    compensation: float = 0.05
+    history: int = 20
+    optimizer: Optimizer = pytree_field(setting=False, default=Optimizer())
+    total_timesteps: float = pytree_field(setting=False, default=1e6)
+
+    ranges: ClassVar[Mapping[str, str]] = {"compensation": "[0, inf)", "total_timesteps": "(0, inf)"}
+
+    def __post_init__(self) -> None:
+        checked_value(self.mode, Mode, "parameter_server.mode")
+        checked_value(self.send, Sent, "parameter_server.send")
+        require_positive(self, "num_gradients", "history")
+        if isinstance(self.compensation, int | float):
+            checked_value(self.compensation, float, "parameter_server.compensation", self.ranges["compensation"])
+        if self.mode == "delay_compensation" and self.send == "delta":
+            raise ValueError(
+                "parameter_server.mode=delay_compensation corrects gradients, and send=delta sends sums of several "
+                "steps of an optimizer, for which its Taylor expansion does not hold: choose fifo or averaging, or "
+                "send=gradient with one gradient step per batch."
+            )
+
+
+class History(PyTreeData):
+    """The parameters after the last H pushes, and those before the first.
+
+    Attributes:
+        params: leaves ``[H, ...]``.
+        steps: the server's steps at which they became the present ones, ``[H]``.
+        age: how many pushes ago that was, int32 ``[H]``; -1 where nothing is remembered yet.
+    """
+
+    params: Params
+    steps: WideCounter
+    age: jax.Array
+
+
+class ParameterServerState(PyTreeData):
+    """What the server keeps.
+
+    Attributes:
+        params: the present parameters.
+        opt_state: of the optimizer; ``None`` where deltas are sent.
+        step: environment steps of the pushes that took effect.
+        updates: how often the parameters changed.
+        total: sum of the pushes that wait for the others of their mean; ``None`` but in averaging.
+        count: how many wait, int32.
+        waiting: their environment steps.
+        history: ``None`` but in delay_compensation.
+    """
+
+    params: Params
+    opt_state: Any
+    step: WideCounter
+    updates: WideCounter
+    total: Params
+    count: jax.Array
+    waiting: WideCounter
+    history: History | None
+
+
+@jax.jit
+def create(settings: ParameterServerSettings, params: Params) -> ParameterServerState:
+    """The state before the first push; ``params`` are copied."""
+    params = jax.tree.map(jnp.copy, params)
+    history = None
+    if settings.mode == "delay_compensation":
+        rows = jax.tree.map(lambda x: jnp.zeros((settings.history, *x.shape), x.dtype).at[0].set(x), params)
+        zeros = jnp.zeros(settings.history, jnp.uint32)
+        age = jnp.full(settings.history, -1, jnp.int32).at[0].set(0)
+        history = History(params=rows, steps=WideCounter(high=zeros, low=zeros), age=age)
+    return ParameterServerState(
+        params=params,
+        opt_state=settings.optimizer.init(params) if settings.send == "gradient" else None,
+        step=WideCounter.create(),
+        updates=WideCounter.create(),
+        total=jax.tree.map(jnp.zeros_like, params) if settings.mode == "averaging" else None,
+        count=jnp.zeros((), jnp.int32),
+        waiting=WideCounter.create(),
+        history=history,
+    )
+
+
+def push(
+    settings: ParameterServerSettings, state: ParameterServerState, sent: Params, step_inc: int, worker_step: int
+) -> tuple[ParameterServerState, bool]:
+    """The state after a push; its memory is that of ``state``, which may not be used again.
+
+    Args:
+        settings: of the server.
+        state: before the push.
+        sent: a gradient, or a delta, of the structure of the parameters.
+        step_inc: environment steps that it took.
+        worker_step: the server's step when the worker pulled.
+
+    Returns:
+        The state, and whether the push counts: averaging drops those of older parameters, and their steps.
+
+    Raises:
+        ValueError: a number of steps is negative, or too large to count.
+    """
+    if not 0 <= step_inc < 2**32:
+        raise ValueError(f"step_inc is a number of environment steps below 2^32, got {step_inc}.")
+    state, accepted = _push(settings, state, sent, np.uint32(step_inc), _words(worker_step))
+    return state, bool(accepted)
+
+
+def pull(state: ParameterServerState) -> tuple[Params, int]:
+    """Copies of the present parameters, and the server's step, to be told in the push that follows."""
+    return jax.tree.map(jnp.copy, state.params), int(state.step)
+
+
+@functools.partial(jax.jit, donate_argnames="state")
+def _push(
+    settings: ParameterServerSettings, state: ParameterServerState, sent: Params, inc: jax.Array, worker: WideCounter
+) -> tuple[ParameterServerState, jax.Array]:
+    if settings.mode == "averaging":
+        return _averaged(settings, state, sent, inc, worker)
+    if settings.mode == "delay_compensation":
+        sent = _compensated(settings, state, sent, worker)
+    state = _stepped(settings, state, sent)
+    state = state.replace(step=state.step.add(inc))
+    return (state if state.history is None else _remembered(state, state.history)), jnp.bool_(True)
+
+
+def _averaged(
+    settings: ParameterServerSettings, state: ParameterServerState, sent: Params, inc: jax.Array, worker: WideCounter
+) -> tuple[ParameterServerState, jax.Array]:
+    """With this push in the mean, if it is of the present parameters; and with the step, if the mean is complete."""
+    accepted = (worker.high > state.step.high) | ((worker.high == state.step.high) & (worker.low >= state.step.low))
+    state = state.replace(
+        total=tree_where(accepted, jax.tree.map(jnp.add, state.total, sent), state.total),
+        count=state.count + accepted.astype(jnp.int32),
+        waiting=state.waiting.add(jnp.where(accepted, inc, jnp.uint32(0))),
+    )
+
+    def applied(state: ParameterServerState) -> ParameterServerState:
+        mean = jax.tree.map(lambda x: x / settings.num_gradients, state.total)
+        stepped = _stepped(settings, state, mean)
+        step = state.step.add(state.waiting.low)
+        return stepped.replace(
+            step=step.replace(high=step.high + state.waiting.high),
+            total=jax.tree.map(jnp.zeros_like, state.total),
+            count=jnp.zeros_like(state.count),
+            waiting=jax.tree.map(jnp.zeros_like, state.waiting),
+        )
+
+    return jax.lax.cond(state.count >= settings.num_gradients, applied, lambda state: state, state), accepted
+
+
+def _compensated(
+    settings: ParameterServerSettings, state: ParameterServerState, gradient: Params, worker: WideCounter
+) -> Params:
+    """``g + lambda g * g * (theta - theta_old)``; ``g`` itself, to the bit, where ``theta_old`` is the present one."""
+    history = state.history
+    assert history is not None, "create() makes a history for this mode"
+    matches = (history.steps.high == worker.high) & (history.steps.low == worker.low) & (history.age >= 0)
+    row = jnp.argmin(jnp.where(matches, history.age, jnp.iinfo(jnp.int32).max))  # the latest of this step
+    is_old = matches.any() & (history.age[row] > 0)
+
+    def corrected(g: jax.Array, present: jax.Array, rows: jax.Array) -> jax.Array:
+        return jnp.where(is_old, g + settings.compensation * g * g * (present - rows[row]), g)
+
+    return jax.tree.map(corrected, gradient, state.params, history.params)
+
+
+def _stepped(settings: ParameterServerSettings, state: ParameterServerState, sent: Params) -> ParameterServerState:
+    """The parameters after one step. What the mode did before stands apart, so that it is one arithmetic for all."""
+    params, sent = jax.lax.optimization_barrier((state.params, sent))
+    opt_state = state.opt_state
+    if settings.send == "delta":
+        params = jax.tree.map(jnp.add, params, sent)
+    else:
+        progress = jnp.minimum(state.step.as_float() / settings.total_timesteps, 1.0)
+        params, opt_state = settings.optimizer.apply(sent, opt_state, params, progress)
+    params, opt_state = jax.lax.optimization_barrier((params, opt_state))
+    return state.replace(params=params, opt_state=opt_state, updates=state.updates.add(1))
+
+
+def _remembered(state: ParameterServerState, history: History) -> ParameterServerState:
+    """With the present parameters in the place of what is not remembered yet, or of the oldest ones."""
+    row = jnp.argmax(jnp.where(history.age < 0, jnp.iinfo(jnp.int32).max, history.age))
+    steps = history.steps
+    history = History(
+        params=jax.tree.map(lambda rows, x: rows.at[row].set(x), history.params, state.params),
+        steps=WideCounter(high=steps.high.at[row].set(state.step.high), low=steps.low.at[row].set(state.step.low)),
+        age=jnp.where(history.age < 0, history.age, history.age + 1).at[row].set(0),
+    )
+    return state.replace(history=history)
+
+
+def _words(step: int) -> WideCounter:
+    """A step as the traced functions take it.
+
+    Raises:
+        ValueError: it is negative, or needs more than 64 bits.
+    """
+    if not 0 <= step < 2**64:
+        raise ValueError(f"a step counts from 0 to 2^64 - 1, got {step}.")
+    return WideCounter(high=np.uint32(step >> 32), low=np.uint32(step & 0xFFFFFFFF))  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,77 @@
+"""A scenario of ViZDoom, played by a stand-in for its environment; the real one where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.apps.files.vizdoom_app import VizdoomTraining, make_env
+from tests.support.apps import options_for
+from tests.support.fake_agent_server import FakeAgentServer
+
+HAS_VIZDOOM = importlib.util.find_spec("vizdoom") is not None
+
+
+class Actions:
+    n = 4
+
+
+class Scenario:
+    """Three steps, and what it was told."""
+
+    action_space = Actions()
+
+    def __init__(self, cut: bool) -> None:
+        self.cut, self.told, self.seeds = cut, [], []
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict]:
+        self.told.clear()
+        self.seeds.append(seed)
+        return self.show(), {}
+
+    def show(self) -> dict[str, Any]:
+        return {"screen": np.full((240, 320, 3), 100, np.uint8), "gamevariables": np.zeros(1)}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict]:
+        self.told.append(action)
+        ends = len(self.told) == 3
+        return self.show(), 2.0, ends and not self.cut, ends and self.cut, {}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_screens_are_small_and_the_last_one_is_shown_where_time_was_up(cut: bool, server: FakeAgentServer) -> None:
+    server.action = 2
+    scenario = Scenario(cut)
+    options = options_for(server.port, 2, action_space={"n": 4}, frames={"size": 84, "grey": True})
+    VizdoomTraining(options, scenario).run()
+    assert scenario.told == [2, 2, 2]
+    assert scenario.seeds == [0, None]
+    updates = [message for message in server.messages if message["command"] == "update"]
+    assert np.asarray(updates[0]["state"]).shape == (84, 84, 1)
+    assert (updates[3]["state"] is None, updates[3]["truncated"]) == (not cut, cut)
+    assert server.metrics("episode_reward") == [6.0, 6.0]
+
+
+def test_other_actions_than_the_file_says(server: FakeAgentServer, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        VizdoomTraining(options_for(server.port, action_space={"n": 3}), Scenario(False))
+    assert "there are 4 actions" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(HAS_VIZDOOM, reason="ViZDoom is installed")
+def test_where_it_is_not_installed_the_line_that_installs_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        make_env(options_for(1))
+    assert ended.value.code == 1
+    assert "pip install vizdoom" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not HAS_VIZDOOM, reason="ViZDoom is not installed")
+def test_two_episodes_of_the_real_one(server: FakeAgentServer) -> None:
+    server.action = 0
+    options = options_for(server.port, 2, name="VizdoomBasic-v0", arguments={"frame_skip": 4})
+    VizdoomTraining(options).run()
+    assert len(server.metrics("episode_reward")) == 2

@@ -1,0 +1,69 @@
+"""What app.yaml says, and what it is told where it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.apps.app_config import package_version, read_app
+
+RIGHT = f"""\
+version: {package_version()}
+agent: ppo
+environment: {{run: [python, a.py], name: x}}
+"""
+
+
+def read(tmp_path: Path, text: str, **variables: str):
+    (tmp_path / "app.yaml").write_text(text)
+    return read_app(tmp_path / "app.yaml", variables)
+
+
+def test_ports_and_the_length_of_a_run_have_defaults(tmp_path: Path) -> None:
+    app = read(tmp_path, RIGHT + "metrics: {}\n")
+    assert (str(app.server), str(app.metrics)) == ("127.0.0.1:7001", "127.0.0.1:7002")
+    assert (app.run.max_episodes, app.run.infinite_run, app.server.token) == (1, False, None)
+    assert app.folder == tmp_path.resolve()
+    assert read(tmp_path, RIGHT).metrics is None
+
+
+def test_addresses_come_from_variables_where_these_are_set(tmp_path: Path) -> None:
+    text = RIGHT + "server: {bind: 'localhost:1', bind_by_env_var: WHERE, token: a, token_by_env_var: WORD}\n"
+    assert str(read(tmp_path, text).server) == "localhost:1"
+    server = read(tmp_path, text, WHERE="[::1]:99", WORD="secret").server
+    assert (server.host, server.port, server.token, str(server)) == ("::1", 99, "secret", "[::1]:99")
+
+
+def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None:
+    assert read(tmp_path, RIGHT).environment_command("/py") == ["/py", "a.py"]
+    text = RIGHT.replace("[python, a.py]", "'node \"my game.js\" --fast; rm x'")
+    assert read(tmp_path, text).environment_command("/py") == ["node", "my game.js", "--fast;", "rm", "x"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            ("version: " + package_version(), "version: 0.0.9"),
+            f"is for evorl 0.0.9, and this is evorl {package_version()}",
+        ),
+        (("version: " + package_version(), ""), f"add the line version: {package_version()}"),
+        (("agent: ppo", "algorithm: {pth: x}"), "there is no entry of algorithm 'pth'. Did you mean 'path'"),
+        (("agent: ppo", ""), "agent must be a name, got null"),
+        (("agent: ppo", "agent: ppo\nserver: {bind: 7001}"), "server.bind must be like 127.0.0.1:7001, got 7001"),
+        (("agent: ppo", "agent: ppo\nserver: {bind: 'x:99999'}"), "server.bind must be like"),
+        (("agent: ppo", "agent: ppo\nservr: {}"), "no entry of app.yaml 'servr'. Did you mean 'server'"),
+        (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), "run.max_episodes must be a positive whole number"),
+        (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), "run.infinite_run must be true or false"),
+        (("run: [python, a.py]", "run: []"), "environment.run must say how the simulator is started"),
+    ],
+)
+def test_errors_say_what_came_and_what_to_do(change: tuple[str, str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=says.replace("[", r"\[")):
+        read(tmp_path, RIGHT.replace(*change))
+
+
+def test_where_there_is_no_app(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no .*app.yaml: go into the folder of an app, or make one"):
+        read_app(tmp_path / "app.yaml")

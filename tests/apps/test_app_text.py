@@ -1,0 +1,74 @@
+"""Entries are replaced, and all other lines stay as they are."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evorl.apps.app_text import as_entry, in_one_line, read_mapping, with_entry, with_values
+
+TEXT = """\
+# head
+version: 0.1.0 # of evorl
+
+# about the agent
+agent: ppo
+training: # of it
+  agent: {network: {torso: [8]}} # small
+  total_timesteps: 10
+
+  # a comment at the end of the section
+
+# about the server
+server:
+  bind: "127.0.0.1:7001" # here
+notes: |
+  one
+  two
+last: [1,
+  2]
+"""
+
+
+@pytest.mark.parametrize("name", ["version", "agent", "training", "server", "notes", "last"])
+def test_only_the_entry_changes(name: str) -> None:
+    changed = with_entry(TEXT, name, f"{name}: new # said\n")
+    assert yaml.safe_load(changed) == {**yaml.safe_load(TEXT), name: "new"}
+    others = [line for line in TEXT.splitlines() if line.startswith("#") or "a comment at the end" in line]
+    assert [line for line in changed.splitlines() if line in others] == others
+
+
+def test_a_new_entry_stands_at_the_end() -> None:
+    changed = with_entry("a: 1\n", "b", "b:\n  c: 2\n")
+    assert changed == "a: 1\n\nb:\n  c: 2\n"
+    assert with_entry(changed, "b", "b: 3") == "a: 1\n\nb: 3\n"
+
+
+def test_values_of_a_section_change_and_their_comments_stay() -> None:
+    section = "environment:\n  n: {n: 4} # the arms\n  name: x\n"
+    changed = with_values(section, {"n": "{n: 2}", "other": "1", "name": "'#1'"})
+    assert changed == "environment:\n  n: {n: 2} # the arms\n  name: '#1'\n  other: 1\n"
+
+
+def test_what_is_no_mapping_is_told() -> None:
+    with pytest.raises(ValueError, match=r"app\.yaml must be a mapping"):
+        read_mapping("- 1", "app.yaml")
+    with pytest.raises(ValueError, match=r"app\.yaml cannot be read: .*line 2"):
+        read_mapping("a: 1\n b: 2", "app.yaml")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, width=32) | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text("abc", min_size=1), below, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_is_written_is_read_again(value: object) -> None:
+    assert yaml.safe_load(as_entry("entry", value)) == {"entry": value}
+    assert "\n" not in in_one_line(value)
+    changed = with_entry(with_entry(TEXT, "training", as_entry("training", value)), "agent", "agent: sac")
+    assert yaml.safe_load(changed) == {**yaml.safe_load(TEXT), "training": value, "agent": "sac"}

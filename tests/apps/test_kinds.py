@@ -1,0 +1,29 @@
+"""Simulators that apps are made with."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.apps.app_text import read_mapping
+from evorl.apps.kinds import KINDS, usual_training
+from evorl.apps.making import environment_entry
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("in_boxes", [False, True])
+def test_every_kind_says_its_spaces_and_starts_its_script(name: str, in_boxes: bool) -> None:
+    kind = KINDS[name]
+    environment = read_mapping(environment_entry(kind, in_boxes), name)["environment"]
+    assert environment["run"] == ["python", f"environment/{kind.script}.py"]
+    assert set(environment["action_space"]) == ({"shape", "low", "high"} if in_boxes else {"n"})
+    assert "shape" in environment["obs_space"]
+
+
+def test_a_bandit_learns_from_small_batches_and_pictures_by_convolutions() -> None:
+    bandit = usual_training("reinforce", "bandit", False)
+    assert bandit["rollout_length"] * bandit["num_envs"] * 50 <= 6400
+    assert usual_training("own/reinforce", "bandit", False) == bandit
+    assert usual_training("dqn", "bandit", True)["learning_starts"] < 640
+    assert usual_training("dqn", "vizdoom", True)["replay_capacity"] * 84 * 84 * 8 < 2e9
+    assert usual_training("impala", "deepmind-lab", False)["agent"]["network"]["torso"] == "nature"
+    assert usual_training("ppo", "gymnasium", False) == {}

@@ -1,0 +1,124 @@
+"""An app's training as words behind evorl serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.apps.app_config import AppConfig, read_app
+from evorl.apps.kinds import KINDS, usual_training
+from evorl.apps.making import make_app
+from evorl.cli.app_training import (
+    agent_facts,
+    as_overrides,
+    check_training,
+    experiments,
+    own_configs,
+    served_agents,
+    settings_of_experiment,
+    training_words,
+)
+from evorl.cli.composition import compose_config
+from evorl.workflows.assembly import workflow_from_config
+
+# The six algorithms of the ancestor, by their names here, and those that apps take by themselves.
+AGENTS = ("a2c", "ddpg", "ppo", "dqn", "reinforce", "trpo", "impala", "sac")
+
+
+def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
+    facts = agent_facts(agent)
+    training = usual_training(agent, kind, facts.is_off_policy)
+    make_app(tmp_path / "app", kind, agent, training, facts.in_boxes)
+    return read_app(tmp_path / "app" / "app.yaml")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_pair_is_a_training_that_can_be_built(agent: str, kind: str, tmp_path: Path) -> None:
+    config = check_training(app_of(tmp_path, agent, kind))
+    assert config.workflow.startswith("evorl.algorithms.")
+    settings = {**OmegaConf.to_container(config), "num_envs": 2, "num_minibatches": 1, "replay_capacity": 100}
+    left_out = {"num_minibatches", "replay_capacity"} - set(config)
+    run_settings = {"serve", "env_chunk", "eval_episodes"}
+    settings = {name: value for name, value in settings.items() if name not in left_out | run_settings}
+    workflow = workflow_from_config({**settings, "devices": 1})
+    shape = workflow.env.obs_space.shape
+    assert shape == (84, 84, 4) if kind in ("vizdoom", "deepmind-lab") else len(shape) == 1
+
+
+def test_agents_that_need_data_or_a_population_are_not_served() -> None:
+    served = served_agents()
+    assert set(AGENTS) < set(served)
+    assert not {"iql", "td3_bc", "random", "ec/openes", "erl/erl", "meta/pbt"} & set(served)
+    with pytest.raises(ValueError, match="iql does not learn from simulators that come by themselves"):
+        agent_facts("iql")
+    with pytest.raises(ValueError, match=r"there is no algorithm 'pp'\. Did you mean 'ppo'"):
+        agent_facts("pp")
+    assert [agent for agent in served if agent_facts(agent).in_boxes] == [
+        "crossq",
+        "ddpg",
+        "fast_td3",
+        "td3",
+        "tqc",
+    ]
+    assert agent_facts("ddpg").source.name == "td3.py"
+
+
+def test_settings_are_words_that_hydra_takes_as_they_are_meant() -> None:
+    settings = {
+        "total_timesteps": 1e5,
+        "title": "it's: a, {title}",
+        "optimizer": {"learning_rate": {"start": 0.1, "end": 0.0}, "options": {"nesterov": True}},
+        "agent": {"network": {"torso": [{"conv": {"filters": 8, "size": 3}}, "flatten", 32]}, "clip_epsilon": 0.1},
+        "actors": {"kind": "process", "count": 2},
+    }
+    words = list(as_overrides(settings))
+    assert "actors={kind: process, count: 2}" in words
+    config = OmegaConf.to_container(compose_config(["agent=ppo", "env=cartpole", *words]))
+    assert isinstance(config, dict)
+    assert {name: config[name] for name in ("total_timesteps", "title", "actors")} == {
+        name: settings[name] for name in ("total_timesteps", "title", "actors")
+    }
+    assert config["agent"]["network"]["torso"] == settings["agent"]["network"]["torso"]
+    assert config["agent"]["network"]["activation"] == "tanh"
+    assert (config["optimizer"]["name"], config["optimizer"]["options"]) == ("adam", {"nesterov": True})
+    assert config["optimizer"]["learning_rate"]["start"] == 0.1
+
+
+def test_a_wrong_setting_is_told_with_the_nearest(tmp_path: Path) -> None:
+    app = app_of(tmp_path, "ppo", "bandit")
+    with pytest.raises(ValueError, match="clip_epsilon"):
+        check_training(replace(app, training={"agent": {"clip_epsilom": 0.1}}))
+    with pytest.raises(ValueError, match=r"(?i)there is no agent 'ppi'\. Did you mean 'ppo'"):
+        check_training(replace(app, agent="ppi"))
+
+
+def test_an_algorithm_of_its_own_is_named_by_a_folder_and_left_to_the_server(tmp_path: Path) -> None:
+    app = app_of(tmp_path, "ppo", "empty")
+    assert own_configs(app) == []
+    own = replace(app, algorithm="algorithm", agent="own/ppo")
+    assert own_configs(own) == ["--config-dir", str(app.folder / "algorithm")]
+    assert check_training(own) is None
+    assert training_words(own) == [
+        "agent=own/ppo",
+        "env=remote",
+        "env.obs_space={shape: [1], dtype: float32, low: -2, high: 2}",
+        "env.action_space={n: 2}",
+    ]
+
+
+def test_what_an_experiment_tunes(tmp_path: Path) -> None:
+    assert "ppo/cartpole" in experiments()
+    agent, tuned = settings_of_experiment("sac/goal/reacher" if "sac/goal/reacher" in experiments() else "ppo/cartpole")
+    assert agent in ("sac", "ppo")
+    assert tuned
+    assert "env" not in tuned
+    agent, tuned = settings_of_experiment("a2c/cartpole")
+    assert (agent, tuned) == ("a2c", {"agent": {"entropy_coefficient": 0.01}})
+    with pytest.raises(
+        ValueError, match=r"there is no algorithm or experiment 'ppo/cartpol'\. Did you mean 'ppo/cartpole'"
+    ):
+        settings_of_experiment("ppo/cartpol")

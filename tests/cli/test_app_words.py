@@ -1,0 +1,28 @@
+"""Short flags behind the commands of apps."""
+
+from __future__ import annotations
+
+import pytest
+
+from evorl.cli.app_words import without_flags
+
+FLAGS = {"-a": "algorithm", "--algorithm": "algorithm", "-n": "n", "--exploit": "exploit=true"}
+
+
+@pytest.mark.parametrize(
+    ("words", "plain"),
+    [
+        ([], []),
+        (["app", "-a", "ppo"], ["app", "algorithm=ppo"]),
+        (["--algorithm=ppo", "app"], ["algorithm=ppo", "app"]),
+        (["all", "-n", "3", "--exploit"], ["all", "n=3", "exploit=true"]),
+        (["--exploit=false", "x=1", "-z"], ["exploit=false", "x=1", "-z"]),
+    ],
+)
+def test_flags_are_options_by_another_name(words: list[str], plain: list[str]) -> None:
+    assert without_flags(words, FLAGS) == plain
+
+
+def test_a_flag_without_its_value_is_told() -> None:
+    with pytest.raises(ValueError, match=r"-a needs a value behind it: -a \.\.\., or algorithm="):
+        without_flags(["app", "-a"], FLAGS)

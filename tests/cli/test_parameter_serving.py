@@ -1,0 +1,173 @@
+"""A parameter server and its workers by their commands: processes that end by themselves, stop, go on and refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.cli.parameter_serving import (
+    check_handed_out,
+    handed_out,
+    parameter_service,
+    settle_parameters,
+    token_of,
+    work_from_arguments,
+)
+from evorl.cli.stored_run import build_workflow
+from evorl.serving.parameter_client import ParameterClient
+from tests.support.command_line import SMALL
+from tests.support.config_files import composed
+
+EVORL = [sys.executable, "-c", "from evorl.cli.commands import main; main()"]
+SERVER = [
+    "agent=a2c",
+    *(word for word in SMALL if not word.startswith(("num_epochs", "num_minibatches", "total_timesteps", "eval_"))),
+    "eval_interval=320",
+    "eval_episodes=4",
+    "parameters.bind=127.0.0.1:0",
+]
+
+
+@contextlib.contextmanager
+def _serving(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process, and its address."""
+    command = [*EVORL, "serve-parameters", *words]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert server.stdout is not None
+        lines = []
+        for line in server.stdout:
+            lines.append(line)
+            if found := re.search(r"evorl work (\S+) worker=0", line):
+                yield server, found[1]
+                return
+        raise AssertionError(f"it never served: {''.join(lines)}")
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _worker(address: str, number: int) -> subprocess.Popen[str]:
+    command = [*EVORL, "work", address, f"worker={number}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
+    words = [*SERVER, f"runs_folder={tmp_path}", "total_timesteps=640", "parameters.mode=averaging"]
+    with _serving([*words, "parameters.num_gradients=2"]) as (server, address):
+        workers = [_worker(address, number) for number in range(2)]
+        for number, worker in enumerate(workers):
+            said, _ = worker.communicate(timeout=240)
+            assert worker.returncode == 0, said
+            assert f"Worker {number}: " in said
+        told, _ = server.communicate(timeout=60)
+        assert server.returncode == 0, told
+    (table,) = tmp_path.rglob("metrics.csv")
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert int(rows[-1]["timesteps"]) >= 640
+    assert float(rows[-1]["eval/episode_return"]) > 0
+
+
+def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    with _serving([*SERVER, f"runs_folder={tmp_path}", "total_timesteps=1e8", "eval_interval=0"]) as (server, address):
+        worker = _worker(address, 0)
+        try:
+            with ParameterClient(address) as client:
+                deadline = time.monotonic() + 240
+                while not client.n_step()["step"] and time.monotonic() < deadline:
+                    time.sleep(0.2)
+        finally:
+            worker.kill()
+            worker.communicate()
+        with ParameterClient(address) as client:
+            stopped_at = client.n_step()["step"]
+        server.send_signal(signal.SIGINT)
+        told, _ = server.communicate(timeout=60)
+        assert server.returncode == 0, told
+        assert "To go on: " in told
+    assert stopped_at > 0
+    (run,) = (path.parent for path in tmp_path.rglob("config.yaml"))
+    with _serving([f"resume={run}"]) as (_, address), ParameterClient(address) as client:
+        assert client.n_step()["step"] == stopped_at
+
+
+def _config(*words: str) -> Any:
+    config = composed("agent=a2c", "parameters=server", "env=cartpole", *words)
+    settle_parameters(config, False)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["parameters.mode=avg"], "parameters?.*averaging|mode.*averaging"),
+        (["parameters.bind=0.0.0.0:7000"], "token"),
+        (["parameters.token=short"], "8 characters"),
+        (["parameters.cert=cert.pem"], "belong together"),
+        (["+parameters.mod=fifo"], "mode"),
+        (["num_seeds=2"], "num_seeds"),
+    ],
+)
+def test_wrong_settings_are_told(words: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        config = _config(*words)
+        parameter_service(build_workflow(config), config)
+
+
+@pytest.mark.parametrize("words", [["init_from.run=latest"], ["devices=2"], ["sweep={discount: [0.9, 0.99]}"]])
+def test_what_goes_with_no_parameter_server(words: list[str]) -> None:
+    with pytest.raises(ValueError, match="A parameter server goes with no "):
+        _config(*words)
+
+
+def test_secrets_stay_with_the_server() -> None:
+    told = handed_out(_config("parameters.token=a-secret-token"))
+    assert "a-secret-token" not in repr(told)
+    assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
+    assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
+    check_handed_out(told, "127.0.0.1:7000", False)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"workflow": "os.path", "env": "CartPole-v1"}, "workflow=os.path"),
+        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"factory": "os:system"}}, "env.factory=os:system"),
+        ({"env": "CartPole-v1"}, "no workflow"),
+        ({"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": "${oc.env:HOME}"}, "looked up"),
+    ],
+)
+def test_what_a_server_may_not_hand_out(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_handed_out(config, "127.0.0.1:7000", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name one server"),
+        (["127.0.0.1:7000", "worker=-1"], "worker must be"),
+        (["127.0.0.1:7000", "wroker=1"], "Did you mean 'worker'"),
+    ],
+)
+def test_wrong_words_for_a_worker(arguments: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        work_from_arguments(arguments)
+
+
+def test_a_token_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "long-enough")
+    assert token_of("env:A_TOKEN", "token") == "long-enough"
+    monkeypatch.delenv("A_TOKEN")
+    with pytest.raises(ValueError, match="export A_TOKEN"):
+        token_of("env:A_TOKEN", "token")

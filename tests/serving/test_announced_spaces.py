@@ -1,0 +1,56 @@
+"""Spaces that a client announces with init: they agree with the server's, or it is told so, at no cost of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.serving.test_session import Talk
+
+
+class TestSpaces:
+    def test_those_of_the_server_are_welcome(self) -> None:
+        talk = Talk(begun=False)
+        obs_space = {"shape": [2], "low": -1.0, "high": 1.0}
+        assert talk.say("init", obs_space=obs_space, action_space={"n": 3}) == {"response": "ready"}
+
+    def test_others_are_refused_in_words(self) -> None:
+        talk = Talk(begun=False)
+        message = talk.error("init", action_space={"n": 4})
+        assert "action_space of this client is" in message
+        assert "the server was started for" in message
+        assert not talk.session.has_begun
+
+    @pytest.mark.parametrize(
+        "space",
+        [
+            {"shape": [10**6, 10**6]},
+            {"shape": [2**40, 0]},
+            {"low": [[0.0]] * 5000, "high": [[1.0] * 5000]},
+            {"shape": [10**9], "dtype": "uint8"},
+            {"a": {"b": {"shape": [10**12]}}},
+            {"shape": [2], "dtype": "nothing"},
+            {"shape": [2], "dtype": "object"},
+            {"shape": ["a"]},
+            {"shape": [-1]},
+            {"shape": 5.5},
+            {"low": [[1], [1, 2]]},
+            {"low": "a", "shape": [2]},
+            {"n": -3},
+            {"n": "many"},
+            [1, 2],
+            "text",
+            {},
+        ],
+        ids=str,
+    )
+    def test_what_is_none_takes_no_memory(self, space: Any) -> None:
+        talk = Talk(begun=False)
+        assert "obs_space" in talk.error("init", obs_space=space)
+
+    def test_parts_in_parts_in_parts_come_to_an_end(self) -> None:
+        space: dict[str, Any] = {"shape": [2]}
+        for _ in range(700):
+            space = {"a": space}
+        assert "in more than 8" in Talk(begun=False).error("init", obs_space=space)

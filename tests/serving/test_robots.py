@@ -1,0 +1,99 @@
+"""Robots' clients get the wire that they know: what is served first, then an answer for each observation."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from evorl.export.loading import LoadedPolicy
+from evorl.export.policy_serving import PolicyServer
+from evorl.serving.serve_settings import ServeSettings
+from tests.support.portable import stored
+
+aiohttp = pytest.importorskip("aiohttp", reason="needs the extra serve")
+TOKEN = "let-me-in-please"
+OPTIONS = {"seed": 0}
+
+
+def as_sent(array: np.ndarray) -> dict[bytes, Any]:
+    """An array as clients of openpi write it."""
+    return {b"__ndarray__": True, b"data": array.tobytes(), b"dtype": array.dtype.str, b"shape": array.shape}
+
+
+def talk(
+    folder: Path, name: str, conversation: Callable[[Any, str], Awaitable[None]], token: str | None = None
+) -> None:
+    """Serve a policy, and let a conversation take place with its address."""
+    policy = dataclasses.replace(stored(name, folder), env=None)
+    settings = ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0", max_clients=4, token=token)
+
+    async def main(address: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            await asyncio.wait_for(conversation(session, address), 30)
+
+    with PolicyServer(policy, settings, OPTIONS) as server:
+        asyncio.run(main(server.addresses[1]))
+        server.refuse_failure()
+
+
+def test_an_observation_is_answered_with_actions(tmp_path: Path) -> None:
+    policy = stored("ppo_gru_history", tmp_path).policy
+    expected = LoadedPolicy(policy)
+    obs = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
+
+    async def conversation(session: Any, address: str) -> None:
+        async with session.ws_connect(address + "/") as socket:
+            told = msgpack.unpackb(await socket.receive_bytes())
+            assert told["env"] == "gymnax/Pendulum-v1"
+            assert told["obs_space"]["shape"] == [3]
+            for number, message in enumerate(({}, {}, {"reset": True})):
+                if "reset" in message:
+                    expected.reset()
+                await socket.send_bytes(msgpack.packb({"state": as_sent(obs[number]), **message}))
+                answer = msgpack.unpackb(await socket.receive_bytes())
+                np.testing.assert_allclose(answer["actions"], expected(obs[number]), rtol=1e-5)
+                assert answer["server_timing"]["infer_ms"] > 0
+
+    talk(tmp_path, "ppo_gru_history", conversation)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"\xc1", "no MessagePack"),
+        (msgpack.packb([1, 2]), "an observation is a map"),
+        (msgpack.packb({"state": [1.0, 2.0]}), r"state must have the shape \[3\], got \[2\]"),
+        (msgpack.packb({"a": 1, "b": 2}), "one array, named obs or observation or state"),
+        (msgpack.packb({"reset": 1, "state": [0.0, 0.0, 0.0]}), "reset is true or false"),
+    ],
+)
+def test_what_is_no_observation_is_told_and_ends_the_connection(tmp_path: Path, message: bytes, said: str) -> None:
+    async def conversation(session: Any, address: str) -> None:
+        async with session.ws_connect(address + "/") as socket:
+            await socket.receive_bytes()
+            await socket.send_bytes(message)
+            with pytest.raises(ValueError, match=said):
+                raise ValueError(await socket.receive_str())
+            assert (await socket.receive()).type == aiohttp.WSMsgType.CLOSE
+        async with session.get(address + "/healthz") as answer:
+            assert answer.status == 200
+
+    talk(tmp_path, "ppo_normalised", conversation)
+
+
+def test_a_token_is_asked_for(tmp_path: Path) -> None:
+    async def conversation(session: Any, address: str) -> None:
+        for headers in ({}, {"Authorization": "Api-Key another-one"}):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+                await session.ws_connect(address + "/", headers=headers)
+        async with session.ws_connect(address + "/", headers={"Authorization": f"Api-Key {TOKEN}"}) as socket:
+            assert "action_space" in msgpack.unpackb(await socket.receive_bytes())
+
+    talk(tmp_path, "ppo_normalised", conversation, TOKEN)

@@ -1,0 +1,44 @@
+"""The live page for tests: asked by a client of aiohttp, on a port of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from evorl.serving.live_page import LivePage
+from evorl.serving.metrics_store import MetricsStore
+from evorl.serving.watched_runs import WatchedRuns
+
+
+@contextlib.asynccontextmanager
+async def served(
+    places: list[str] | None = None, store: MetricsStore | None = None, **options: Any
+) -> AsyncIterator[TestClient[Any, Any]]:
+    """Within: a client of the page on ``places``, which looks at them twenty times a second."""
+    runs = WatchedRuns(places or [], "no such folder")
+    runs.refresh()
+    page = LivePage(runs, store or MetricsStore(), **{"interval": 0.05, **options})
+    async with TestClient(TestServer(page.application())) as client:
+        yield client
+
+
+async def refused(answer: ClientResponse, status: int) -> str:
+    """What a refusal says, which is JSON and has no traceback in it."""
+    text = await answer.text()
+    assert answer.status == status, text
+    assert "Traceback" not in text
+    return json.loads(text)["error"]
+
+
+async def next_event(answer: ClientResponse) -> dict[str, Any]:
+    """The next event of a stream, signs of life left out."""
+    while True:
+        line = (await answer.content.readline()).decode()
+        if line.startswith("data: "):
+            return json.loads(line.removeprefix("data: "))
+        assert line == "\n" or line.startswith(":"), repr(line)
