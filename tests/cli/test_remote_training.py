@@ -1,4 +1,4 @@
-"""``evorl serve``, as users start it: clients come, it learns, it is stopped, it goes on."""
+"""``evorl serve``, as users start it: clients come, it learns, it is stopped, it goes on; and what it refuses."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_clients_come_it_learns_is_stopped_and_goes_on(tmp_path: Path) -> None:
     assert read_state(folder.state, folder.log).state == FINISHED
     rows = rows_of(folder)
     assert [int(float(row["timesteps"])) for row in rows] == [8, 16, 24, 32, 40, 48]
-    assert float(rows[-1]["train/clients"]) == 2.0, list(rows[-1])
-    assert float(rows[-1]["train/answers_per_second"]) > 0.0
+    assert float(rows[-1]["serving/clients"]) == 2.0
+    assert float(rows[-1]["serving/answers_per_second"]) > 0.0
     assert len(some[0].steps) + len(some[1].steps) >= 48
     assert any(folder.checkpoints.iterdir())
 
