@@ -91,7 +91,8 @@ class Answering:
     """
 
     def __init__(self, workflow: Any, num_slots: int, records: bool) -> None:
-        self._constant = Flat.of(workflow)
+        constant = Flat.of(workflow)
+        self._constant = constant._replace(leaves=[jnp.asarray(leaf) for leaf in constant.leaves])
         self._num_slots, self._records = num_slots, records
         self._workflow = workflow
         self._acting: Flat | None = None
@@ -100,14 +101,16 @@ class Answering:
 
     def publish(self, acting: Acting) -> None:
         """Act so from now on."""
-        self._acting = Flat.of(acting)
+        # What a call is given is few arrays of numbers: each costs it a microsecond or two, a typed key thirty.
+        self._acting = Flat.of(acting.replace(key=pack(acting.key, num_axes=0)))
         if self._slots is None:
             blank = _blank_slots(self._workflow, acting, self._num_slots + 1)
-            self._slots = Flat.of(blank)
+            self._slots = Flat.of(pack(blank))
             if self._records:
-                told = _as_arrays([self._nobody(exploit=False)], self._num_slots)
+                told = _as_told([self._nobody(exploit=False)], self._num_slots)
+                before = jax.tree.map(lambda x: x[:1], blank)
                 answer = functools.partial(_answer, exploit=False)
-                shapes = jax.eval_shape(answer, self._workflow, acting, blank, told)
+                shapes = jax.eval_shape(answer, self._workflow, acting, before, _told_apart(told))
                 self.step_template = jax.eval_shape(pack, shapes[2])
 
     def compile_all(self, exploit: Sequence[bool] = (False, True)) -> None:
@@ -127,7 +130,7 @@ class Answering:
 
     def told(self, questions: Sequence[Question]) -> Flat:
         """What the program reads of questions: arrays filled up to the next of its sizes."""
-        return Flat.of(_as_arrays(questions, self._num_slots))
+        return Flat.of(_as_told(questions, self._num_slots))
 
     def run(self, told: Flat, exploit: bool) -> Answered:
         """Call the program. Raises ``RuntimeError`` before an agent was published."""
@@ -150,20 +153,30 @@ def bucket_sizes(most: int) -> list[int]:
     return sizes
 
 
-def _as_arrays(questions: Sequence[Question], nobody: int) -> PyTreeDict:
-    """The questions as arrays, filled up to such a number by questions of nobody, whose row is read by nobody."""
+def _as_told(questions: Sequence[Question], nobody: int) -> PyTreeDict:
+    """The questions as arrays, filled up to such a number by questions of nobody, whose row is read by nobody.
+
+    What is counted and what is true or not is one of them, ``[6, N]``.
+    """
     missing = bucket_sizes(len(questions))[-1] - len(questions)
     rows = [*questions, *[questions[0]._replace(slot=nobody, starts=True)] * missing]
-    sessions, slots, steps, shown, rewards, starts, terminated, truncated, _, _ = zip(*rows, strict=True)
+    sessions, slots, steps, shown, rewards, *truths = list(zip(*rows, strict=True))[:8]
+    counts = np.array([sessions, slots, steps, *truths], np.uint32)
+    return PyTreeDict(counts=counts, obs=_stacked(shown), rewards=np.array(rewards, np.float32))
+
+
+def _told_apart(told: PyTreeDict) -> PyTreeDict:
+    sessions, slots, steps, *truths = told.counts
+    starts, terminations, truncations = (row.astype(bool) for row in truths)
     return PyTreeDict(
-        slots=np.array(slots, np.int32),
-        sessions=np.array(sessions, np.uint32),
-        steps=np.array(steps, np.uint32),
-        obs=_stacked(shown),
-        rewards=np.array(rewards, np.float32),
-        starts=np.array(starts, np.bool_),
-        terminations=np.array(terminated, np.bool_),
-        truncations=np.array(truncated, np.bool_),
+        slots=slots.astype(jnp.int32),
+        sessions=sessions,
+        steps=steps,
+        obs=told.obs,
+        rewards=told.rewards,
+        starts=starts,
+        terminations=terminations,
+        truncations=truncations,
     )
 
 
@@ -179,16 +192,19 @@ def _answering_program(constant: Any, acting: Any, slots: Any, told: Any, exploi
     @functools.partial(jax.jit, donate_argnums=2)
     def program(*leaves: list[Any]) -> tuple[list[Any], Any, list[Any] | None]:
         trees = [treedef.unflatten(x) for treedef, x in zip((constant, acting, slots, told), leaves, strict=True)]
-        after, actions, step = _answer(*trees, exploit=exploit)
-        return jax.tree.leaves(after), actions, jax.tree.leaves(pack(step)) if records else None
+        workflow, acts, table, asked = trees
+        asked, acts = _told_apart(asked), acts.replace(key=acts.key.unpack())
+        before = jax.tree.map(lambda x: x[asked.slots], table).unpack()
+        after, actions, step = _answer(workflow, acts, before, asked, exploit=exploit)
+        table = jax.tree.map(lambda x, rows: x.at[asked.slots].set(rows), table, pack(after))
+        return jax.tree.leaves(table), actions, jax.tree.leaves(pack(step)) if records else None
 
     return program
 
 
-def _answer(workflow: Any, acting: Acting, slots: Slots, told: PyTreeDict, exploit: bool) -> tuple[Slots, Any, Any]:
-    """The table after the questions ``told``, the actions for the simulators, and the steps that were completed."""
+def _answer(workflow: Any, acting: Acting, before: Slots, told: PyTreeDict, exploit: bool) -> tuple[Slots, Any, Any]:
+    """Rows of the table after the questions ``told``, the actions for the simulators, and the completed steps."""
     env = workflow.env
-    before = jax.tree.map(lambda x: x[told.slots], slots)
     answer = _simulators_answer(env, told)
     stepped = env.complete(without_recurrent_state(before.env_state), before.actions, answer)
     stepped, step = transition_after(
@@ -200,18 +216,14 @@ def _answer(workflow: Any, acting: Acting, slots: Slots, told: PyTreeDict, explo
     action_fn = workflow.agent.evaluate_actions if exploit else workflow.action_fn(acting)
     actions, extras = choose_actions(action_fn, now, acting.agent_state, keys)
     asked = env.request(without_recurrent_state(now), actions).actions
-    stored = _as_stored(extras, slots.policy_extras, told.slots.shape[0])
-    after = Slots(env_state=now, actions=actions, policy_extras=stored)
-    return jax.tree.map(lambda rows, x: rows.at[told.slots].set(x), slots, after), asked, step
+    stored = _as_stored(extras, before.policy_extras)
+    return Slots(env_state=now, actions=actions, policy_extras=stored), asked, step
 
 
-def _as_stored(extras: Any, usual: Any, num_rows: int) -> PyTreeDict:
+def _as_stored(extras: Any, usual: Any) -> PyTreeDict:
     """Extras by the names of ``usual``; zeros for those that a greedy action lacks: nothing is learned from it."""
-
-    def blank(x: jax.Array) -> jax.Array:
-        return jnp.zeros((num_rows, *x.shape[1:]), x.dtype)
-
-    return PyTreeDict({name: extras[name] if name in extras else jax.tree.map(blank, usual[name]) for name in usual})
+    zeros = {name: jax.tree.map(jnp.zeros_like, usual[name]) for name in usual if name not in extras}
+    return PyTreeDict({name: zeros[name] if name in zeros else extras[name] for name in usual})
 
 
 def _question_key(key: jax.Array, session: jax.Array, step: jax.Array) -> jax.Array:
