@@ -25,7 +25,9 @@ class RunningMeans:
 
     def add(self, rows: PyTreeDict) -> None:
         """Take in metrics ``[iterations]`` or ``[iterations, S]``."""
-        flat = {f"train/{name}": values for name, values in rows.items() if name != "episodes"}
+        # What is said of a server is no metric of the training.
+        named = {name if name.startswith("serving/") else f"train/{name}": values for name, values in rows.items()}
+        flat = {name: values for name, values in named.items() if name != "train/episodes"}
         if "episodes" in rows:
             episodes: EpisodeStatistics = rows.episodes
             flat["episodes/count"] = episodes.count
@@ -44,7 +46,7 @@ class RunningMeans:
         sums, self.sums = self.sums, {}
         iterations = sums.pop("iterations", 0.0)
         row: dict[str, float | int] = {
-            name: total / iterations for name, total in sums.items() if iterations and name.startswith("train/")
+            name: total / iterations for name, total in sums.items() if iterations and not name.startswith("episodes/")
         }
         episodes = sums.get("episodes/count", 0.0)
         row["train/episodes"] = int(episodes)

@@ -72,6 +72,7 @@ class EventThread:
                     raise OSError(f"nothing can listen at {where}: {error.strerror or error}.") from error
                 started.append(server)
                 host, port = server.address
+                host = f"[{host}]" if ":" in host else host
                 self.addresses.append(f"{scheme}{'s' * (self._settings.cert is not None)}://{host}:{port}")
             self._started.set()
             await self._end.wait()

@@ -60,8 +60,20 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if isinstance(space, Discrete) and not 0 <= array < space.n:
         raise ObservationError(f"{name} must be one of 0 to {space.n - 1}, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
+        if isinstance(space, Discrete) and array % 1:
+            raise ObservationError(f"{name} must be a whole number, got {array}.")
         array = np.rint(array * 255) if space.dtype == np.uint8 and array.max(initial=0.0) <= 1.0 else np.rint(array)
+    _require_room(array, space.dtype, name)
     return array.astype(space.dtype, copy=False)
+
+
+def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
+    """Raises ``ObservationError`` where numbers would become others, or infinite."""
+    if array.dtype == dtype or dtype == np.bool_ or not array.size:
+        return
+    room = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else np.finfo(dtype)
+    if array.min() < room.min or array.max() > room.max:
+        raise ObservationError(f"{name} has numbers beyond what {dtype.name} holds.")
 
 
 def _is_usual(state: Any, space: Space) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from evorl.serving.rlx import Limits, ProtocolError
 
 MOST_AXES = Limits().max_axes
 _KINDS = "biuf"  # dtypes of numbers
+_DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2}")
 
 
 def pack_message(message: Any) -> bytes:
@@ -36,6 +38,7 @@ def unpack_message(data: bytes) -> Any:
             object_hook=_as_array,
             raw=False,
             strict_map_key=False,
+            list_hook=_without_times,
             ext_hook=_refuse_extension,
         )
     except ProtocolError:
@@ -55,6 +58,7 @@ def _as_map(value: Any) -> Any:
 
 def _as_array(entries: dict[Any, Any]) -> Any:
     """An array where a map says it is one. Libraries write these keys as text or as bytes."""
+    _without_times(list(entries.values()))
     names = {key.decode("ascii", "replace") if isinstance(key, bytes) else key: key for key in entries}
     if "__ndarray__" not in names:
         for key in entries:
@@ -65,11 +69,11 @@ def _as_array(entries: dict[Any, Any]) -> Any:
     data, dtype, shape = told.get("data"), told.get("dtype"), told.get("shape")
     dtype = dtype.decode("ascii", "replace") if isinstance(dtype, bytes) else dtype
     try:
-        kind = np.dtype(dtype) if isinstance(dtype, str) else None
+        kind = np.dtype(dtype) if isinstance(dtype, str) and _DTYPE.fullmatch(dtype) else None
     except TypeError:
         kind = None
-    if kind is None or kind.kind not in _KINDS or kind.hasobject:
-        raise ProtocolError(f"an array has numbers, got dtype {dtype!r}.")
+    if kind is None or kind.kind not in _KINDS:
+        raise ProtocolError(f"an array has numbers, got dtype {str(dtype)[:20]!r}.")
     if not isinstance(shape, list | tuple) or len(shape) > MOST_AXES:
         raise ProtocolError(f"an array has a shape of at most {MOST_AXES} axes, got {shape!r}.")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in shape):
@@ -77,6 +81,12 @@ def _as_array(entries: dict[Any, Any]) -> Any:
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
         raise ProtocolError(f"an array of {kind.name} {list(shape)} came with another number of bytes.")
     return np.frombuffer(data, kind).reshape(shape)
+
+
+def _without_times(values: list[Any]) -> list[Any]:
+    if any(type(value).__name__ == "Timestamp" for value in values):  # an extension that the library reads itself
+        raise ProtocolError("a frame has a time of MessagePack, which means nothing here.")
+    return values
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:

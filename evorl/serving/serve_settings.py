@@ -42,20 +42,21 @@ class ServeSettings(PyTreeNode):
     hello_seconds: float = pytree_field(static=True, default=10.0)
     idle_seconds: float = pytree_field(static=True, default=600.0)
     max_messages_per_second: float = pytree_field(static=True, default=0.0)
-    max_policy_lag: int | None = pytree_field(static=True, default=None)
+    max_policy_lag: float | None = pytree_field(static=True, default=None)
     eval_seconds: float = pytree_field(static=True, default=60.0)
 
     ranges: ClassVar[dict[str, str]] = {
         "hello_seconds": "(0, inf)",
         "idle_seconds": "[0, inf)",
         "max_messages_per_second": "[0, inf)",
+        "max_policy_lag": "[0, inf)",
         "eval_seconds": "(0, inf)",
     }
 
     def __post_init__(self) -> None:
         require_positive(self, "max_clients", "max_frame")
-        if self.max_policy_lag is not None and self.max_policy_lag < 0:
-            raise ValueError(f"serve.max_policy_lag must be 0 or more, got {self.max_policy_lag}.")
+        if self.max_policy_lag is not None and (self.max_policy_lag < 0 or self.max_policy_lag % 1):
+            raise ValueError(f"serve.max_policy_lag must be a whole number, 0 or more, got {self.max_policy_lag}.")
         if (self.cert is None) != (self.key is None):
             raise ValueError("serve.cert and serve.key belong together: give the files of both, or none.")
         if self.token is not None and self.token.startswith("env:"):

@@ -248,4 +248,6 @@ def _flag(message: Mapping[str, Any], name: str) -> bool:
 
 
 def _same(given: Any, token: str | None) -> bool:
-    return isinstance(given, str) and token is not None and hmac.compare_digest(given.encode(), token.encode())
+    if not isinstance(given, str) or token is None:
+        return False
+    return hmac.compare_digest(given.encode(errors="replace"), token.encode())

@@ -163,11 +163,11 @@ class TrainingServer(ByValue):
         self._dropped = self._segments.dropped
         numbers = {
             "policy_lag": lag,
-            "clients": self.switchboard.num_clients,
-            "answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
-            "questions_waiting": self.switchboard.num_waiting,
-            "rows_waiting": self._segments.num_full,
-            "rows_dropped": dropped,
+            "serving/clients": self.switchboard.num_clients,
+            "serving/answers_per_second": (self._counted[1] - answered) / max(now - before, 1e-9),
+            "serving/questions_waiting": self.switchboard.num_waiting,
+            "serving/rows_waiting": self._segments.num_full,
+            "serving/rows_dropped": dropped,
         }
         return PyTreeDict({name: np.float32(value) for name, value in numbers.items()})
 
@@ -182,7 +182,7 @@ class TrainingServer(ByValue):
 
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
     if settings.max_policy_lag is not None:
-        return settings.max_policy_lag
+        return int(settings.max_policy_lag)
     return None if workflow.corrects_lag else 1
 
 

@@ -88,8 +88,8 @@ class WebServer:
         token = self.settings.token
         if token is None:
             return True
-        given = request.headers.get("Authorization", "").rpartition(" ")[2] or request.query.get("token", "")
-        return hmac.compare_digest(given.encode(), token.encode())
+        given = request.headers.get("Authorization", "").partition(" ")[2] or request.query.get("token", "")
+        return hmac.compare_digest(given.encode(errors="replace"), token.encode())
 
     @property
     def _only_by_its_name(self) -> Any:
@@ -103,7 +103,7 @@ class WebServer:
             if self.settings.token is None:
                 if not is_this_machine(host):
                     raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
-                if origin not in (None, "null") and not is_this_machine(_host_of(origin)):
+                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be a frame of any page
                     raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
             return await handler(request)
 

@@ -44,7 +44,7 @@ class ReplaySettings(PyTreeNode):
     other_env: bool = pytree_field(static=True, default=False)
     overwrite: Literal["oldest", "random"] = pytree_field(static=True, default="oldest")
     hindsight: Strategy | None = pytree_field(static=True, default=None)
-    recency: float | None = pytree_field(static=True, default=None)
+    recency: float | None = None
     ratio: float = 4.0
 
     ranges: ClassVar[Mapping[str, str]] = {"ratio": "[0, inf)", "recency": "(0, inf)"}

@@ -97,8 +97,8 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         await tab.until("document.querySelectorAll('svg.chart path.mean').length === 3")
         boxes = "[...document.querySelectorAll('#runs input')]"
         assert await tab.value(f"{boxes}.filter(box => box.checked).length") == 1
-        for _ in range(2):
-            await tab.value(f"{boxes}.find(box => !box.checked).click()")
+        click = f"{boxes}.find(box => !box.checked).click()"
+        await tab.value(f"{click}, {click}")  # the second while the page is busy with the first
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
         assert await tab.value("document.querySelector('svg.chart').querySelectorAll('path.seed').length") == 3
         store.scalar("episode_reward", 12.5, x=400)
@@ -127,8 +127,15 @@ def test_runs_and_metrics_are_chosen(runs: Path, tmp_path: Path) -> None:
         place = "document.querySelector('svg.chart').getBoundingClientRect()"
         at = await tab.value(f"({{x: {place}.right - 40, y: {place}.top + 90}})")
         await tab.until("document.querySelector('svg.chart').querySelectorAll('path.mean').length === 3")
-        await tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
-        told = await tab.until("document.querySelector('.tip:not([hidden])')?.innerText")
+        tip = "document.querySelector('.tip:not([hidden])')?.innerText"
+        told = None
+        for _ in range(200):  # a chart that is drawn anew hides it
+            await tab.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
+            if told := await tab.value(tip):
+                break
+            await asyncio.sleep(0.05)
+            at["x"] -= 1
+        assert told is not None
         assert "environment steps" in told
         assert "reward" in told
 

@@ -68,7 +68,7 @@ def test_what_is_not_registered_cannot_be_called() -> None:
     with served(commands.table()) as address, _connection(address) as connection:
         for name in ("state", "table", "__class__", "_push", "settings.optimizer.init", "", None, ["pull"], "Pull"):
             error = _ask(connection, {"command": name})["error"]
-            assert "there are: checkpoint, n_step, pull, push" in error
+            assert "there are: checkpoint, config, n_step, pull, push" in error
         assert _ask(connection, {"command": "n_step"})["pushes"] == 0, "the connection goes on"
 
 

@@ -267,7 +267,9 @@ def test_metrics_that_are_none(message: dict[str, Any], words: str) -> None:
 
 
 class TestToken:
-    @pytest.mark.parametrize(("given", "got"), [({}, "none"), ({"token": "x"}, "another"), ({"token": 5}, "another")])
+    @pytest.mark.parametrize(
+        ("given", "got"), [({}, "none"), *[({"token": other}, "another") for other in ("x", 5, "\ud800")]]
+    )
     def test_who_has_it_not_is_refused(self, given: dict[str, Any], got: str) -> None:
         talk = Talk(FakeHost(token=TOKEN), begun=False)
         with pytest.raises(Refused):

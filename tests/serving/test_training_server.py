@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evorl.ops.trees import pack
-from evorl.serving import training
+from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
@@ -63,7 +63,7 @@ class Served:
 
     def publish(self) -> None:
         """Act by the present policy."""
-        acting, _ = training._peek(self.workflow, self.state)
+        acting, _ = training_server._peek(self.workflow, self.state)
         self.server._publish(acting, self.messages.append)
 
     @property
@@ -126,7 +126,7 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     if case == "ppo":
         assert {(True, False), (False, True), (False, False)} <= set(ends)
     assert int(served.state.iterations) == 6
-    assert metrics.clients.tolist()[-1] == 3
+    assert metrics["serving/clients"].tolist()[-1] == 3
     assert np.all(metrics.policy_lag <= 1) or case == "dqn"
     assert any("Simulators are waited for at rlx://127.0.0.1:" in message for message in served.messages)
 
@@ -187,13 +187,13 @@ def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
     with playing(served.address, 2, 3, lengths=(50,)):
         served.iterate(1)
     steps, cuts = served.batches[0]
-    metrics, _ = training._learn(Noting(), PyTreeDict(), pack(steps, 2), np.ones_like(cuts))
+    metrics, _ = training_server._learn(Noting(), PyTreeDict(), pack(steps, 2), np.ones_like(cuts))
     batch = metrics.batch
     assert batch.dones.all()
     assert not batch.extras.env_extras.termination.any()
     assert all(batch.extras.env_extras.get("truncation", cuts | True).ravel())
     assert gone.steps[0][0].tobytes() in {obs.tobytes() for obs in np.asarray(batch.obs).reshape(-1, 3)}
-    metrics, _ = training._learn(Noting(), PyTreeDict(), pack(steps, 2), np.zeros_like(cuts))
+    metrics, _ = training_server._learn(Noting(), PyTreeDict(), pack(steps, 2), np.zeros_like(cuts))
     np.testing.assert_array_equal(metrics.batch.dones, steps.dones)
 
 
@@ -246,7 +246,7 @@ def test_who_waits_can_be_stopped_without_a_row(serve: Any) -> None:
     assert int(served.state.iterations) == 0
     stop.clear()
     with playing(served.address, 1, 2):
-        assert served.iterate(1).clients.shape == (1,)
+        assert served.iterate(1)["serving/clients"].shape == (1,)
 
 
 def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

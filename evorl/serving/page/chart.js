@@ -189,7 +189,7 @@ export function drawCurves(svg, series, label, weight, box) {
     svg.append(node("text", { x: width / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "nothing recorded yet"));
   } else {
     frame(svg, scale, label);
-    for (const each of series) drawSeries(svg, each, scale, weight);
+    for (const each of series.filter((each) => each.points.length)) drawSeries(svg, each, scale, weight);
   }
   svg.onpointermove = (event) => tell(box, svg, series, scale, label, event);
   svg.onpointerleave = () => {

@@ -89,7 +89,8 @@ function rowOf(key, shown) {
   const run = key === SENT ? null : runs.get(key);
   const box = made("input", { type: "checkbox", checked: shown.includes(key) });
   box.addEventListener("change", () => {
-    choose({ runs: box.checked ? [...shown, key] : shown.filter((each) => each !== key) });
+    const others = shownRuns().filter((each) => each !== key); // of now: the row may be older than the last choice
+    choose({ runs: box.checked ? [...others, key] : others });
   });
   const about = run ? [run.algorithm, run.env, run.seeds > 1 ? `${run.seeds} seeds` : ""] : [`${store.metrics.length} metric${store.metrics.length === 1 ? "" : "s"}`];
   const label = made("label", {}, box, ...(shown.includes(key) ? [swatch(slotOf(key))] : []));

@@ -112,7 +112,11 @@ def test_trainings_that_are_measured_can_be_built():
         for side in comparison.sides.values():
             config = side.settings.get("config", {})
             # mjx differs by its backend only, and takes seconds to load.
-            if side.driver in ("training", "wire_training") and config not in built and config["env"].get("backend") != "mjx":
+            if (
+                side.driver in ("training", "wire_training")
+                and config not in built
+                and config["env"].get("backend") != "mjx"
+            ):
                 build_workflow(OmegaConf.create({**config, "eval_interval": 0}))
                 built.append(config)
     assert len(built) > 10

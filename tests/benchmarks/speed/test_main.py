@@ -15,7 +15,9 @@ def test_a_comparison_that_does_not_exist_is_told(capsys):
     assert "there is no comparison 'replay_ad'. Did you mean 'replay_add'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "peer"), [("dqn_cartpole", "rejax"), ("host_ppo_hopper_sb3", "sb3"), ("serving_grpc", "grpc")])
+@pytest.mark.parametrize(
+    ("name", "peer"), [("dqn_cartpole", "rejax"), ("host_ppo_hopper_sb3", "sb3"), ("serving_grpc", "grpc")]
+)
 def test_a_peer_without_its_python_is_left_out(name, peer, capsys, monkeypatch):
     monkeypatch.delenv(f"{peer.upper()}_PYTHON", raising=False)
     assert main([name]) == 0

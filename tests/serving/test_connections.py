@@ -1,0 +1,314 @@
+"""Clients over TCP, honest ones and others: who breaks the rules is told so and ended, and disturbs nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.serving.client import encode, frame
+from evorl.serving.connections import HELLO_BYTES, WRITE_BUFFER_BYTES, tls_context
+from evorl.serving.event_thread import EventThread
+from evorl.serving.serve_settings import ServeSettings
+from tests.serving.test_session import TOKEN
+from tests.serving.test_switchboard import Place
+from tests.support.rlx_client import RlxClient
+
+INIT = {"command": "init"}
+UPDATE = {"command": "update", "state": [0.5], "reward": 1.0}
+READY = {"response": "ready"}
+
+
+class Listening:
+    """A server, and ways to come to it."""
+
+    def __init__(self, max_clients: int = 100, **settings: Any) -> None:
+        self.settings = ServeSettings(**{"bind": "127.0.0.1:0", "max_clients": max_clients, **settings})
+        self.place = Place(num_rows=10**6, max_clients=max_clients)
+        self.switchboard = self.place.switchboard
+        self.switchboard.token = self.settings.token
+        self.thread = EventThread(self.settings, self.switchboard)
+        self._clients: list[RlxClient] = []
+
+    @property
+    def address(self) -> str:
+        return self.thread.addresses[0]
+
+    def client(self, begun: bool = True, **more: Any) -> RlxClient:
+        client = RlxClient(self.address, **more)
+        self._clients.append(client)
+        if begun:
+            assert client.ask("init") == READY
+        return client
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.thread.close()
+
+
+@contextlib.contextmanager
+def listening(**settings: Any) -> Iterator[Listening]:
+    server = Listening(**settings)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def plays_on(client: RlxClient, count: int = 3) -> None:
+    for _ in range(count):
+        client.send(UPDATE)
+        answer = client.hear()
+        assert answer is not None
+        assert answer["response"] == "action"
+
+
+def refused(client: RlxClient, words: str) -> None:
+    """The client is told, and its connection closed."""
+    answer = client.hear()
+    assert answer is not None
+    assert answer["response"] == "error"
+    assert words in answer["message"]
+    assert client.hear() is None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Listening]:
+    with listening() as server:
+        yield server
+
+
+def test_a_client_plays(server: Listening) -> None:
+    client = server.client()
+    plays_on(client)
+    assert client.ask("update", reward=1, state=None, terminal=True) == {"response": "action", "data": None}
+    plays_on(client)
+    assert server.address.startswith("rlx://127.0.0.1:")
+
+
+def test_frames_come_in_pieces(server: Listening) -> None:
+    client = server.client(begun=False)
+    stream = b"".join(frame(encode(message)) for message in (INIT, UPDATE))
+    for i in range(len(stream)):
+        client.socket.sendall(stream[i : i + 1])
+        if i % 10 == 0:
+            time.sleep(0.001)
+    assert client.hear() == READY
+    assert (client.hear() or {})["response"] == "action"
+
+
+def test_several_frames_come_at_once(server: Listening) -> None:
+    """The end of an episode, the start of the next, and one update too many, which is told and changes nothing."""
+    client = server.client(begun=False)
+    client.send(INIT, UPDATE, UPDATE)
+    assert client.hear() == READY
+    answers = [client.hear() or {}, client.hear() or {}]
+    assert sorted(answer["response"] for answer in answers) == ["action", "error"]
+    assert "wait for the action" in str(answers)
+    client.send({**UPDATE, "terminal": True}, UPDATE)
+    assert client.hear() == {"response": "action", "data": None}
+    assert isinstance((client.hear() or {})["data"], int)
+
+
+def test_what_is_wrong_with_a_message_is_told_and_the_connection_stays(server: Listening) -> None:
+    client = server.client()
+    assert client.ask("fly")["response"] == "error"
+    assert "shape [1], got [2]" in client.ask("update", state=[1.0, 2.0])["message"]
+    client.send({"no": "command"})
+    assert client.hear() == {"response": "error", "message": "unknown command"}
+    plays_on(client)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"4:abcd,", "version"),
+        (b"x:", "wrong net string format"),
+        (b"3:abcd", "wrong net string format"),
+        (b"99999999999:", "wrong net string format"),
+        (b"\x16\x03\x01\x02\x00", "wrong net string format"),  # TLS
+        (b"GET / HTTP/1.1\r\n\r\n", "wrong net string format"),
+        (b"8:\x01\x00\x00\x00\xff\xff\xff\xff,", "cut short"),
+    ],
+    ids=["version", "digits", "comma", "length", "tls", "http", "cut"],
+)
+def test_what_is_no_message_ends_the_connection(data: bytes, words: str, server: Listening) -> None:
+    honest, other = server.client(), server.client(begun=False)
+    other.socket.sendall(data)
+    refused(other, words)
+    plays_on(honest)
+
+
+def test_nobody_may_send_much_before_init(server: Listening) -> None:
+    other = server.client(begun=False)
+    other.socket.sendall(b"%d:" % (HELLO_BYTES + 1))
+    refused(other, "net string too long")
+    # A frame after init may be larger, also one that comes in the same read.
+    client = server.client(begun=False)
+    client.send(INIT, {"command": "update_metrics", "name": "a" * 3 * HELLO_BYTES, "y": 1})
+    assert client.hear() == READY
+    assert client.hear() == {"response": "done"}
+    client.send({"command": "update_metrics", "name": "," * 3 * HELLO_BYTES, "y": 1})
+    assert client.hear() == {"response": "done"}
+
+
+def test_frames_have_a_limit() -> None:
+    with listening(max_frame=20_000) as server:
+        client = server.client()
+        client.socket.sendall(b"20001:")
+        refused(client, "net string too long")
+
+
+def test_who_says_nothing_or_dawdles_is_ended() -> None:
+    with listening(hello_seconds=0.3) as server:
+        honest, silent, slow = server.client(), server.client(begun=False), server.client(begun=False)
+        started, data = time.monotonic(), frame(encode({**INIT, "name": "x" * 3000}))
+        with contextlib.suppress(OSError):
+            for i in range(200):  # a byte at a time, for 10 s
+                slow.socket.sendall(data[i : i + 1])
+                time.sleep(0.05)
+        assert time.monotonic() - started < 5.0
+        assert silent.hear() is None
+        plays_on(honest)
+
+
+def test_who_falls_silent_is_ended_where_that_is_asked_for() -> None:
+    with listening(hello_seconds=0.2, idle_seconds=0.4) as server:
+        silent, honest = server.client(), server.client()
+        for _ in range(10):
+            plays_on(honest, 1)
+            time.sleep(0.08)
+        assert silent.hear() is None
+        plays_on(honest)
+
+
+def test_many_who_only_hold_the_line_disturb_nobody() -> None:
+    with listening(max_clients=300) as server:
+        idle = [server.client(begun=False) for _ in range(500)]
+        started = time.monotonic()
+        plays_on(server.client(), 50)
+        assert time.monotonic() - started < 5.0
+        assert len(idle) == 500
+
+
+def test_connections_have_a_limit() -> None:
+    with listening(max_clients=2) as server:
+        first, _ = server.client(), server.client()
+        third = server.client(begun=False)
+        third.send(INIT)
+        refused(third, "max_clients=2 clients already")
+        for _ in range(18):
+            server.client(begun=False)
+        refused(server.client(begun=False), "too many connections")
+        plays_on(first)
+
+
+def test_too_many_messages_in_a_second() -> None:
+    with listening(max_messages_per_second=20) as server:
+        client = server.client()
+        with contextlib.suppress(OSError):
+            client.send(*[{"command": "reset"}] * 100)
+        answers: list[Any] = [client.hear()]
+        while answers[-1] is not None:
+            answers.append(client.hear())
+        assert len(answers) <= 22
+        assert "max_messages_per_second=20" in answers[-2]["message"]
+        plays_on(server.client(), 10)
+
+
+def test_who_does_not_read_is_dropped(server: Listening) -> None:
+    honest, deaf = server.client(), server.client()
+    deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.socket.settimeout(20.0)
+    many = frame(encode({"command": "fly"})) * 20_000  # each is answered by a sentence
+    with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+        for _ in range(100):
+            deaf.socket.sendall(many)
+    plays_on(honest)
+    assert WRITE_BUFFER_BYTES <= 2**20
+
+
+def test_who_vanishes_makes_room() -> None:
+    with listening(max_clients=1) as server:
+        for _ in range(3):
+            client = server.client()
+            plays_on(client, 1)
+            client.send(UPDATE)
+            client.close()
+            end = time.monotonic() + 5.0
+            while server.switchboard.num_clients and time.monotonic() < end:
+                time.sleep(0.01)
+
+
+class TestToken:
+    def test_it_opens_the_door(self) -> None:
+        with listening(token=TOKEN) as server:
+            refused_ones = [server.client(begun=False) for _ in range(3)]
+            messages = [INIT, {**INIT, "token": TOKEN + "x"}, UPDATE]
+            for client, message in zip(refused_ones, messages, strict=True):
+                client.send(message)
+                refused(client, "token")
+            honest = server.client(begun=False)
+            assert honest.ask("init", token=TOKEN) == READY
+            plays_on(honest)
+
+
+class TestTls:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+        """A certificate for 127.0.0.1 that nobody but itself vouches for, and its key."""
+        if shutil.which("openssl") is None:
+            pytest.skip("there is no command openssl, which makes a certificate.")
+        folder = tmp_path_factory.mktemp("tls")
+        cert, key = folder / "cert.pem", folder / "key.pem"
+        words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+        words += " -addext subjectAltName=IP:127.0.0.1"
+        subprocess.run([*words.split(), "-out", str(cert), "-keyout", str(key)], check=True, capture_output=True)
+        return cert, key
+
+    def test_conversations_are_encrypted(self, files: tuple[Path, Path]) -> None:
+        cert, key = files
+        with listening(cert=str(cert), key=str(key)) as server:
+            assert server.address.startswith("rlxs://")
+            client = server.client(context=ssl.create_default_context(cafile=cert))
+            plays_on(client)
+            plain = server.client(begun=False)
+            plain.send(INIT)
+            with contextlib.suppress(ConnectionError):
+                assert not plain.socket.recv(100).startswith(b"1")
+            with pytest.raises(ssl.SSLCertVerificationError):
+                server.client(begun=False, context=ssl.create_default_context())
+            plays_on(client)
+
+    def test_other_files_are_none(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        cert, key = files
+        for given in ((key, cert), (tmp_path / "none.pem", key)):
+            settings = ServeSettings(cert=str(given[0]), key=str(given[1]))
+            with pytest.raises(ValueError, match="are no certificate with its key"):
+                tls_context(settings)
+            with pytest.raises(ValueError, match="are no certificate with its key"):
+                listening(cert=str(given[0]), key=str(given[1])).__enter__()
+        assert tls_context(ServeSettings()) is None
+
+
+def test_nothing_is_left_when_it_ends() -> None:
+    before = threading.active_count()
+    with listening() as server:
+        client = server.client()
+        address = client.socket.getpeername()
+        server.thread.close()
+        assert client.hear() is None
+    assert threading.active_count() == before
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(address, 2.0)

@@ -1,0 +1,85 @@
+"""States as clients send them become elements of the observation space, or are refused in words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.envs.space import Box, DictSpace, Discrete, TupleSpace
+from evorl.serving.observations import ObservationError, action_as_sent, observation_from
+
+VECTOR = Box(-np.inf, np.inf, (2,))
+PICTURE = Box(0, 255, (1, 2), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("state", "space", "expected"),
+    [
+        ([1, 2.5], VECTOR, np.array([1, 2.5], np.float32)),
+        (np.array([1, 2], np.int64), VECTOR, np.array([1, 2], np.float32)),
+        (np.array([True, False]), VECTOR, np.array([1, 0], np.float32)),
+        (2, Discrete(3), np.int32(2)),
+        (np.array(1, np.uint8), Discrete(3), np.int32(1)),
+        (1.5, Box(0.0, 2.0, ()), np.float32(1.5)),
+        ([[0, 255]], PICTURE, np.array([[0, 255]], np.uint8)),
+        (np.array([[0.0, 1.0]], np.float32), PICTURE, np.array([[0, 255]], np.uint8)),  # as pictures are decoded
+        (np.array([[0.0, 200.4]]), PICTURE, np.array([[0, 200]], np.uint8)),
+        ([], Box(1.0, 1.0, (1,)), np.ones(1, np.float32)),
+        (np.zeros((0, 3)), Box(1.0, 1.0, (1,)), np.ones(1, np.float32)),
+    ],
+)
+def test_forms_of_a_state(state: Any, space: Any, expected: Any) -> None:
+    got = observation_from(state, space)
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_parts_by_name_and_in_order() -> None:
+    space = DictSpace({"eyes": PICTURE, "limbs": TupleSpace((VECTOR, Discrete(3)))})
+    got = observation_from({"eyes": [[1, 2]], "limbs": [[0.5, 1], 2]}, space)
+    np.testing.assert_array_equal(got["eyes"], [[1, 2]])
+    np.testing.assert_array_equal(got["limbs"][0], np.array([0.5, 1.0], np.float32))
+    assert got["limbs"][1] == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "space", "words"),
+    [
+        ([1.0], VECTOR, r"state must have the shape \[2\], got \[1\]"),
+        ([[1.0, 2.0]], VECTOR, r"the shape \[2\], got \[1, 2\]"),
+        ([[1], [1, 2]], VECTOR, "is no array"),
+        (["a", "b"], VECTOR, "must be numbers, got"),
+        ([None, 1], VECTOR, "must be numbers, got object"),
+        ([10**400, 1], VECTOR, "must be numbers, got object"),
+        ({"a": 1}, VECTOR, "must be numbers, got object"),
+        ([math.nan, 1], VECTOR, "not finite"),
+        ([math.inf, 1], VECTOR, "not finite"),
+        ([1e39, 1], VECTOR, "beyond what float32 holds"),
+        (3, Discrete(3), "must be one of 0 to 2, got 3"),
+        (-1, Discrete(3), "must be one of 0 to 2"),
+        (1.5, Discrete(3), "must be a whole number"),
+        ([[0, 256]], PICTURE, "beyond what uint8 holds"),
+        ([[-1, 0]], PICTURE, "beyond what uint8 holds"),
+        ([[0.0, 300.0]], PICTURE, "beyond what uint8 holds"),
+        ([], VECTOR, r"the shape \[2\], got \[0\]"),
+        ({"b": 1}, DictSpace({"a": VECTOR}), r"must have the entries a; got \['b'\]"),
+        ([1, 2], DictSpace({"a": VECTOR}), "must have the entries a; got list"),
+        ({"a": [1]}, DictSpace({"a": VECTOR}), r"state\.a must have the shape"),
+        ([[1, 2]], TupleSpace((VECTOR, VECTOR)), "must be a list of 2 parts"),
+        ([[1, 2], [1]], TupleSpace((VECTOR, VECTOR)), r"state\[1\] must have the shape"),
+    ],
+)
+def test_what_is_no_state_is_refused_in_words(state: Any, space: Any, words: str) -> None:
+    with pytest.raises(ObservationError, match=words):
+        observation_from(state, space)
+
+
+def test_actions_are_sent_as_plain_numbers() -> None:
+    assert action_as_sent(np.int32(2)) == 2
+    assert action_as_sent(np.array([1.0, -0.5], np.float32)) == [1.0, -0.5]
+    assert action_as_sent({"a": np.int32(1), "b": (np.zeros(2), np.int32(3))}) == {"a": 1, "b": [[0.0, 0.0], 3]}
+    matrix = action_as_sent(np.zeros((2, 2)))
+    assert isinstance(matrix, np.ndarray)

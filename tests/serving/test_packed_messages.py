@@ -1,0 +1,122 @@
+"""MessagePack with arrays: what goes comes back, and what is broken or too large is told in words."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evorl.serving.client import ProtocolError
+from evorl.serving.packed_messages import MOST_AXES, pack_message, unpack_message
+
+msgpack = pytest.importorskip("msgpack", reason="clients over WebSocket need the extra serve")
+DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3, 4)], ids=str)
+def test_arrays_come_back(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    back = unpack_message(pack_message({"state": array, "others": [array[..., None]]}))
+    assert back["state"].dtype == array.dtype
+    np.testing.assert_array_equal(back["state"], array)
+    np.testing.assert_array_equal(back["others"][0], array[..., None])
+
+
+def test_arrays_that_do_not_lie_in_order_come_back() -> None:
+    array = np.arange(6, dtype=">i4").reshape(2, 3).T
+    np.testing.assert_array_equal(unpack_message(pack_message(array)), array)
+
+
+def test_messages_come_back() -> None:
+    message = {"command": "init", "n": 3, "x": 1.5, "none": None, "yes": True, "list": [1, "a", {"b": b"c"}]}
+    assert unpack_message(pack_message(message)) == message
+    assert unpack_message(pack_message([message, message])) == [message, message]
+    assert unpack_message(pack_message({"x": np.float32(0.5), "n": np.int64(3), "b": np.bool_(True)})) == {
+        "x": 0.5,
+        "n": 3,
+        "b": True,
+    }
+
+
+def test_keys_may_be_bytes() -> None:
+    """As libraries of other languages and older ones write them."""
+    array = {b"__ndarray__": True, b"data": np.ones(2, np.float32).tobytes(), b"dtype": b"<f4", b"shape": [2]}
+    np.testing.assert_array_equal(unpack_message(msgpack.packb({"state": array}))["state"], np.ones(2, np.float32))
+
+
+def array_map(**changes: Any) -> bytes:
+    told = {"__ndarray__": True, "data": bytes(8), "dtype": "<f4", "shape": [2]} | changes
+    return msgpack.packb({"state": told})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (array_map(dtype="O"), "an array has numbers, got dtype 'O'"),
+        (array_map(dtype="f4,f4"), "an array has numbers"),
+        (array_map(dtype="(2,)f4"), "an array has numbers"),
+        (array_map(dtype="M8"), "an array has numbers"),
+        (array_map(dtype="f3"), "an array has numbers"),
+        (array_map(dtype=None), "an array has numbers"),
+        (array_map(shape=[3]), "another number of bytes"),
+        (array_map(shape=[2**40, 2**40]), "another number of bytes"),
+        (array_map(shape=[-2]), "a shape is whole numbers"),
+        (array_map(shape=[2.0]), "a shape is whole numbers"),
+        (array_map(shape=[True, 2]), "a shape is whole numbers"),
+        (array_map(shape="2"), "a shape of at most"),
+        (array_map(shape=[1] * MOST_AXES + [2]), "a shape of at most"),
+        (array_map(data="x" * 8), "another number of bytes"),
+        (msgpack.packb({3: 4}), "names that are text, got 3"),
+        (msgpack.packb({"x": msgpack.ExtType(5, b"abc")}), "the MessagePack extension 5"),
+        (msgpack.packb({"x": msgpack.Timestamp(1, 2)}), "a time of MessagePack"),
+        (msgpack.packb({"x": [msgpack.Timestamp(1, 2)]}), "a time of MessagePack"),
+        (b"", "no MessagePack"),
+        (b"\xc1", "no MessagePack"),
+        (b"\x81\xa1a", "no MessagePack"),
+        (msgpack.packb(1) * 2, "no MessagePack"),
+        (b"\xdd\xff\xff\xff\xff", "no MessagePack"),  # a list of four thousand million
+        (b"\xc6\xff\xff\xff\xff", "no MessagePack"),
+        (b"\x91" * 100_000, "no MessagePack"),
+        (b"\x81\x90\x01", "no MessagePack"),  # a map whose key is a list
+    ],
+)
+def test_what_is_none_is_told(data: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        unpack_message(data)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300)
+def test_any_bytes_are_a_message_or_none(data: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        unpack_message(data)
+
+
+values = st.recursive(
+    st.none() | st.integers(-5, 2**63) | st.text(max_size=4) | st.binary(max_size=9) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(dtype=values | st.text(alphabet="<>|=fiub?0123456789,()O", max_size=6), shape=values, data=values)
+@settings(max_examples=300)
+def test_any_claim_of_an_array_is_one_or_none(dtype: Any, shape: Any, data: Any) -> None:
+    packed = array_map(dtype=dtype, shape=shape, data=data)
+    try:
+        array = unpack_message(packed)["state"]
+    except ProtocolError:
+        return
+    assert isinstance(array, np.ndarray)
+    assert array.nbytes == len(data)
+
+
+@pytest.mark.parametrize("value", [object(), np.array(["a"]), {1, 2}, 1j], ids=["object", "text", "set", "complex"])
+def test_what_is_no_message_is_not_packed(value: Any) -> None:
+    with pytest.raises(TypeError, match="a message cannot have"):
+        pack_message({"x": value})

@@ -1,0 +1,96 @@
+"""Settings of a server: what they may be, and that nobody listens to the world without a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine, serve_settings
+
+TOKEN = "a good long token"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:7001", ("127.0.0.1", 7001)),
+        ("[::1]:0", ("::1", 0)),
+        (":7001", ("127.0.0.1", 7001)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_addresses(address: str, expected: tuple[str, int]) -> None:
+    assert host_and_port(address, "serve.bind") == expected
+
+
+@pytest.mark.parametrize("address", ["7001", "localhost", "localhost:", "localhost:http", "localhost:70000", "", None])
+def test_what_is_no_address(address: Any) -> None:
+    with pytest.raises(ValueError, match=r"serve\.bind must be an address and a port, as in 127\.0\.0\.1:7001; got"):
+        host_and_port(address, "serve.bind")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_what_is_this_machine(host: str, expected: bool) -> None:
+    assert is_this_machine(host) is expected
+
+
+@pytest.mark.parametrize("name", ["bind", "web"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "example.org"])
+def test_others_need_a_token(name: str, host: str) -> None:
+    with pytest.raises(ValueError, match=rf"serve\.{name}=.* needs a token: give serve\.token=.*listen on 127"):
+        ServeSettings(**{name: f"{host}:1"})
+    assert ServeSettings(**{name: f"{host}:1", "token": TOKEN}).token == TOKEN
+
+
+def test_a_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAME_TOKEN", TOKEN)
+    assert ServeSettings(token="env:GAME_TOKEN").token == TOKEN
+    monkeypatch.delenv("GAME_TOKEN")
+    with pytest.raises(ValueError, match=r"reads a variable that is not set: export GAME_TOKEN=\.\.\."):
+        ServeSettings(token="env:GAME_TOKEN")
+    monkeypatch.setenv("GAME_TOKEN", "short")
+    with pytest.raises(ValueError, match="8 characters at least"):
+        ServeSettings(token="env:GAME_TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"token": "short"}, "8 characters at least"),
+        ({"cert": "a.pem"}, "belong together"),
+        ({"key": "a.pem"}, "belong together"),
+        ({"max_clients": 0}, "max_clients"),
+        ({"max_frame": -1}, "max_frame"),
+        ({"hello_seconds": 0}, "hello_seconds"),
+        ({"idle_seconds": -1}, "idle_seconds"),
+        ({"max_policy_lag": -1}, "max_policy_lag"),
+        ({"max_policy_lag": 1.5}, r"max_policy_lag must be a whole number, 0 or more, got 1\.5"),
+        ({"port": 7001}, "port"),
+        ("127.0.0.1:7001", "serve"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(config: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        serve_settings(config)
+
+
+def test_settings_of_a_config() -> None:
+    settings = serve_settings({"bind": "[::1]:0", "max_policy_lag": 0, "hello_seconds": 3})
+    assert (settings.bind, settings.max_policy_lag, settings.hello_seconds) == ("[::1]:0", 0, 3.0)
+    assert repr(serve_settings({})) == repr(ServeSettings())
