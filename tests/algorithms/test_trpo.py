@@ -49,7 +49,9 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=[(mode, kind) for mode in MODES for kind in KINDS], ids=", ".join)
 def trained(request: pytest.FixtureRequest) -> tuple:
     mode, kind = request.param
-    return train_on_every_probe(
+    # Whole episodes are fewer steps of the last observations, and one rare action late in a training moves all values.
+    atol = 0.05 if "episodes_per_batch" in MODES[mode] else 0.0
+    return atol, *train_on_every_probe(
         TRPOWorkflow,
         {"network": {"torso": [32, 32]}},
         KINDS[kind],
@@ -66,13 +68,13 @@ def trained(request: pytest.FixtureRequest) -> tuple:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
-    assert_values_are_known(agent, agent_state, name, continuous)
+    atol, continuous, agent, agent_state = trained
+    assert_values_are_known(agent, agent_state, name, continuous, atol)
 
 
 @pytest.mark.parametrize("name", ACTION_NAMES)
 def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    continuous, agent, agent_state = trained
+    _, continuous, agent, agent_state = trained
     assert_actions_are_best(agent, agent_state, name, continuous)
 
 

@@ -31,6 +31,7 @@ OF_LIBRARY = {
     "xminigrid": {},
     "jaxmarl": {},
     "mjx": {"iterations": None, "ls_iterations": None},
+    "remote": {},
 }
 # What only one environment has: the arguments of the function that makes it.
 OF_NAME = {
@@ -38,7 +39,7 @@ OF_NAME = {
     "point_maze": {"maze": "u", "start": "anywhere", "goal": "anywhere"},
     "reacher": {"backend": None},
 }
-MORE_THAN_A_NAME = ("cartpole_hidden_velocities", "user")
+MORE_THAN_A_NAME = ("cartpole_hidden_velocities", "remote", "user")
 SHORT_NAMES = {
     path.stem: path.read_text().split("[")[1].split("]")[0]
     for path in FOLDER.glob("[!_]*.yaml")
@@ -94,16 +95,17 @@ def test_the_file_of_an_environment_holds_its_name_only(path) -> None:
     elif path.parent.name == "goal":
         assert lines[:3] == ["defaults: [/env/_goal, _self_]", "env:", f"  name: {path.stem}"]
         assert all(re.fullmatch(r"  \w+: \w+ # .+", line) for line in lines[3:])
-    elif path.stem != "user":
+    elif path.stem not in MORE_THAN_A_NAME:
         assert len(lines) <= 2
         assert "#" not in "".join(lines)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("_*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FOLDER.glob("_*.yaml"), FOLDER / "remote.yaml"], ids=lambda path: path.stem)
 def test_every_option_is_explained_where_it_is_declared(path) -> None:
     text = path.read_text()
     assert text.startswith("# @package _global_\n# ")
-    bare = [line for line in re.findall(r"^  \w+:.*$", text, re.MULTILINE) if " # " not in line]
+    options = re.findall(r"^  (?!library|name)\w+:.*$", text, re.MULTILINE)
+    bare = [line for line in options if " # " not in line]
     assert not bare, f"no comment behind {bare}"
 
 
@@ -114,6 +116,12 @@ def test_any_name_of_a_library_of_simulators_is_an_environment(library: str, nam
     config = _composed(f"env={library}/{name}", "env.host=callback")
     assert (config["library"], config["name"], config["host"]) == (library, name, "callback")
     assert set(_expected("gymnax", "")) < set(config)
+
+
+def test_remote_simulators_say_what_they_show_and_are_told() -> None:
+    config = _composed("env=remote", "env.obs_space={shape: [4]}", "env.action_space={n: 2}")
+    host = {"host": "auto", "obs_space": {"shape": [4]}, "action_space": {"n": 2}}
+    assert config == {**_expected("remote", "simulator"), **host}
 
 
 def test_an_environment_of_ones_own_is_named_by_its_function() -> None:

@@ -112,6 +112,6 @@ def test_a_library_is_one_file_and_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 def test_available_envs() -> None:
     names = available_envs()
     further = {"mjx", "playground", "jumanji", "craftax", "xminigrid", "jaxmarl"}
-    assert set(names) == {"brax", "gymnax", "goal", "gymnasium", "envpool", "host", "pettingzoo"} | further
+    assert set(names) == {"brax", "gymnax", "goal", "gymnasium", "envpool", "host", "pettingzoo", "remote"} | further
     assert "hopper" in names["brax"]
     assert len(names["gymnax"]) == 25
