@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    ("recorders", "rendering", "reports", "serving", "sweeps", "apps", "cli", "export", "launch"),
+    tuple("recorders rendering reports live parameter_server serving sweeps apps cli export launch".split()),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -40,7 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
-    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/serving/",)),
+    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/live/", "evorl/serving/")),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.command_options import Option, read_options
 
 if TYPE_CHECKING:
-    from evorl.serving.live_page import LivePage
+    from evorl.live.live_page import LivePage
 
 TOKEN = "EVORL_TOKEN"
 _SECONDS_BETWEEN_LOOKS = 0.2  # for a signal
@@ -64,11 +64,11 @@ def watch_runs(arguments: Sequence[str]) -> None:
 
 def _request(arguments: Sequence[str]) -> Request:
     from evorl.config.values import checked_value
+    from evorl.live.live_page import LivePage
+    from evorl.live.metrics_store import EnabledMetrics, MetricsStore
+    from evorl.live.page_guard import PageGuard, tls_context
+    from evorl.live.watched_runs import WatchedRuns
     from evorl.recorders.screen import print_line
-    from evorl.serving.live_page import LivePage
-    from evorl.serving.metrics_store import EnabledMetrics, MetricsStore
-    from evorl.serving.page_guard import PageGuard, tls_context
-    from evorl.serving.watched_runs import WatchedRuns
 
     settings, places = read_options(arguments, OPTIONS, "evorl watch", unnamed="run")
     for name in ("open", "log", "enable_unknown_metrics"):
@@ -88,8 +88,8 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
+    from evorl.live.page_service import serving
     from evorl.recorders.screen import print_line
-    from evorl.serving.page_service import serving
 
     guard = request.page.guard
     async with serving(request.page, request.port, request.tls) as address:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
+    from evorl.parameter_server.parameter_training import Worked
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.recording import Recorder
-    from evorl.serving.parameter_training import Worked
     from evorl.workflows.workflow import Workflow
 
 PORT = 7000
@@ -57,7 +57,7 @@ class ParameterService(NamedTuple):
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
-        from evorl.serving.parameter_training import serve_parameters
+        from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:
             words = f"evorl work {address} worker=0"
@@ -120,8 +120,8 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
         return None
     from evorl.config.nodes import plain
     from evorl.config.values import check_names, checked_mapping
-    from evorl.serving.parameter_frames import split_address
-    from evorl.serving.parameter_wire import refuse_open_bind
+    from evorl.parameter_server.parameter_frames import split_address
+    from evorl.parameter_server.parameter_wire import refuse_open_bind
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of
 
@@ -199,8 +199,8 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         import ssl
 
         tls = ssl.create_default_context(cafile=given["cert"])
-    from evorl.serving.parameter_client import ParameterClient
-    from evorl.serving.parameter_training import work
+    from evorl.parameter_server.parameter_client import ParameterClient
+    from evorl.parameter_server.parameter_training import work
 
     token = token_of(given["token"], "token")
     with stop_on_signals() as should_stop:

@@ -1,1 +1,1 @@
-"""The wire: simulators, games and robots that ask over the network for actions, and those who watch."""
+"""The wire: simulators, games and robots that ask over the network for actions."""

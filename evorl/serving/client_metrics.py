@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evorl.serving.metrics_store import MetricsRefusedError, MetricsStore
+from evorl.live.metrics_store import MetricsRefusedError, MetricsStore
 from evorl.serving.session import SessionError
 
 

@@ -13,8 +13,8 @@ pushes of different age are combined is the mode:
 Workers whose updates take several gradient steps send the change of their parameters instead (``send="delta"``): then
 ``fifo`` adds each, ``averaging`` adds the mean of several, and there is nothing to compensate.
 
-``evorl.workflows.delayed_workers`` runs workers of given delays in one process, ``evorl.serving.parameter_training``
-over the network.
+``evorl.workflows.delayed_workers`` runs workers of given delays in one process,
+``evorl.parameter_server.parameter_training`` over the network.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def breaches(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("room", ["apps", "serving"])
+@pytest.mark.parametrize("room", ["apps", "live", "parameter_server", "serving"])
 def test_no_file_forks_or_asks_a_shell(room: str) -> None:
     for path in sorted((ROOT / "evorl" / room).rglob("*.py")):
         assert breaches(path.read_text(encoding="utf-8")) == [], path

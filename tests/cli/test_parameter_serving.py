@@ -24,7 +24,7 @@ from evorl.cli.parameter_serving import (
     work_from_arguments,
 )
 from evorl.cli.stored_run import build_workflow
-from evorl.serving.parameter_client import ParameterClient
+from evorl.parameter_server.parameter_client import ParameterClient
 from tests.support.command_line import SMALL
 from tests.support.config_files import composed
 

@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from evorl.serving.live_page import LivePage
-from evorl.serving.metrics_store import MetricsStore
-from evorl.serving.watched_runs import WatchedRuns
+from evorl.live.live_page import LivePage
+from evorl.live.metrics_store import MetricsStore
+from evorl.live.watched_runs import WatchedRuns
 
 
 @contextlib.asynccontextmanager

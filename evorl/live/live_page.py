@@ -1,0 +1,296 @@
+"""The live page, and the doors behind it: curves of runs, numbers from clients, events, metrics for Prometheus.
+
+It knows of trainings only what their folders tell (``WatchedRuns``), and of clients what they send (``MetricsStore``).
+A request names a run by its number in the list, never by a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evorl.config.names import missing_in_words, no_such
+from evorl.live.metrics_store import MetricsRefusedError, MetricsStore
+from evorl.live.page_events import PageEvents
+from evorl.live.page_guard import PageGuard, RateLimit, Refused
+from evorl.live.prometheus_text import CONTENT_TYPE, as_text
+from evorl.live.run_gauges import gauges_of
+from evorl.live.sent_metrics import store_histograms, store_scalars
+from evorl.live.watched_runs import WatchedRuns, thinned
+from evorl.runs.files import RunFolderError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+MOST_BODY = 1 << 20  # bytes of a request
+SECONDS_OF_BODY = 10.0  # in which it has to be there
+_PATIENCE = 5.0  # times as long as it took to look, until it is looked again
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_FILES = {
+    "page.js": "text/javascript",
+    "chart.js": "text/javascript",
+    "page.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+_OPEN = ("/healthz", "/readyz")  # tell nothing, so they ask for nothing
+_Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+
+
+class LivePage:
+    """The page as an application of aiohttp.
+
+    Args:
+        runs: that are shown.
+        store: of the numbers that clients send; closed at the end.
+        guard: who may ask.
+        interval: seconds between two looks at the folders.
+        rate: points that a client may send in a second; ten times as many at once.
+
+    Raises:
+        ImportError: aiohttp is not installed; says by which line it is.
+    """
+
+    def __init__(
+        self,
+        runs: WatchedRuns,
+        store: MetricsStore,
+        guard: PageGuard | None = None,
+        interval: float = 1.0,
+        rate: float = 1000.0,
+    ) -> None:
+        with missing_in_words("pages", "aiohttp"):
+            from aiohttp import web
+        self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
+        self.events = PageEvents(self.told)
+        self._rate = RateLimit(rate, 10 * rate)
+        self._web = web
+        self._page = resources.files("evorl.live").joinpath("page")
+
+    def application(self) -> web.Application:
+        """All doors, and the look at the folders while it runs; made once."""
+        web = self._web
+
+        @web.middleware
+        async def guarded(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            return await self._in_words(request, handler)
+
+        application = web.Application(middlewares=[guarded], client_max_size=MOST_BODY)
+        doors = {
+            "/": self._index,
+            **{f"/{name}": self._file for name in _FILES},
+            "/api/runs": self._list,
+            "/api/runs/{index}/picture": self._picture,
+            "/api/scalars": self._scalars,
+            "/api/histograms": self._histograms,
+            "/api/enabled": self._enabled,
+            "/events": self.events.stream,
+            "/metrics": self._metrics,
+            "/healthz": self._health,
+            "/readyz": self._ready,
+        }
+        application.add_routes([web.get(path, door) for path, door in doors.items()])
+        application.add_routes([web.post(path, self._take) for path in ("/api/scalars", "/api/histograms")])
+        application.on_response_prepare.append(_add_headers)
+        application.on_shutdown.append(self._shut)
+        application.cleanup_ctx.append(self._watching)
+        return application
+
+    def told(self, since: int) -> dict[str, Any]:
+        """What pages are told: the runs that changed since a version, and what clients have sent."""
+        summaries = self.runs.summaries(since)
+        return {
+            # Of what is told here: the runs may be read on meanwhile.
+            "version": max((summary.version for summary in summaries), default=since),
+            "ready": self.runs.looked,
+            "places": self.runs.told_places,
+            "notes": self.runs.notes,
+            "runs": [summary.told for summary in summaries],
+            "store": {
+                "version": self.store.version,
+                "metrics": self.store.names(),
+                "histograms": self.store.histogram_names(),
+                "step": self.store.step,
+            },
+        }
+
+    async def _in_words(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Ask who it is, and tell errors as JSON."""
+        web = self._web
+        try:
+            self.guard.check_host(request.headers.get("Host"))
+            if request.path not in _OPEN:
+                if request.path == "/" and "token" in request.query:
+                    return self._with_cookie(request)
+                self._check_token(request)
+            return await handler(request)
+        except Refused as error:
+            status, said = error.status, str(error)
+        except MetricsRefusedError as error:
+            status, said = 400, str(error)
+        except RunFolderError as error:
+            status, said = 507, str(error)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            status, said = error.status, error.text or error.reason
+        return web.json_response({"error": said}, status=status)
+
+    def _check_token(self, request: web.Request) -> None:
+        # A browser's cookie goes along with what other pages make it send, so it opens nothing that changes anything.
+        cookie = request.cookies.get(_cookie_name(request)) if request.method in ("GET", "HEAD") else None
+        if not self.guard.knows(request.headers.get("Authorization"), cookie):
+            raise Refused(401, "A token is needed: Authorization: Bearer <token>; in a browser once /?token=<token>.")
+        self.guard.check_origin(request.headers.get("Origin"), request.headers.get("Host"))
+
+    def _with_cookie(self, request: web.Request) -> web.Response:
+        """For the token in the address a cookie, and the address without it, which stays in no history."""
+        if not self.guard.is_token(request.query["token"]):
+            raise Refused(401, "That is not the token.")
+        answer = self._web.Response(status=303, headers={"Location": "/"})
+        name, session = _cookie_name(request), self.guard.session
+        answer.set_cookie(name, session, httponly=True, samesite="Strict", secure=request.secure)
+        return answer
+
+    async def _index(self, request: web.Request) -> web.Response:
+        text = self._page.joinpath("index.html").read_text(encoding="utf-8")
+        text = text.replace("<!-- metrics -->", await asyncio.to_thread(self._metrics_in_html))
+        return self._web.Response(text=text, content_type="text/html")
+
+    def _metrics_in_html(self) -> str:
+        """Every metric with a link to its points, for who has no scripts, such as curl."""
+        lists: list[tuple[str, dict[str, int], list[str]]] = [("Sent by clients", {}, self.store.names())]
+        lists += [(run.told["name"], {"run": run.index}, run.told["metrics"]) for run in self.runs.summaries()]
+        lines = []
+        for told, run, names in lists:
+            queries = [urllib.parse.urlencode({"name": name, **run}) for name in names]
+            links = [
+                f'<li><a href="/api/scalars?{html.escape(query)}">{html.escape(name)}</a></li>'
+                for name, query in zip(names, queries, strict=True)
+            ]
+            lines.append(f"<h3>{html.escape(told)}</h3>\n<ul>{''.join(links) or '<li>nothing yet</li>'}</ul>")
+        return "\n".join(lines)
+
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.path.removeprefix("/")
+        text = self._page.joinpath(name).read_text(encoding="utf-8")
+        return self._web.Response(text=text, content_type=_FILES[name])
+
+    async def _list(self, request: web.Request) -> web.Response:
+        return self._web.json_response(self.told(-1))
+
+    async def _picture(self, request: web.Request) -> web.Response:
+        index = _whole(request.match_info["index"], "the number of a run")
+        found = await asyncio.to_thread(self.runs.picture, index)
+        if found is None:
+            raise Refused(404, "There is no such picture.")
+        return self._web.Response(body=found[0], content_type=found[1])
+
+    async def _scalars(self, request: web.Request) -> web.Response:
+        name, run = request.query.get("name", ""), request.query.get("run")
+        most = max(2, _whole(request.query.get("most", "1000000000"), "most, a number of points"))
+        if run is not None:
+            curve = await asyncio.to_thread(self.runs.curve, _whole(run, "run, the number of a run"), name, most)
+            if curve is None:
+                raise Refused(404, f"There is no run {run} with the metric {name[:80]!r}: /api/runs lists them.")
+            return self._web.json_response(curve)
+        names = self.store.names()
+        if name not in names:
+            raise Refused(404, no_such("metric", name[:80], names))
+        points = self.store.points(name)
+        kept = thinned(np.array([y for _, y in points]), most)
+        return self._web.json_response({"name": name, "points": [points[i] for i in kept]})
+
+    async def _histograms(self, request: web.Request) -> web.Response:
+        name, names = request.query.get("name", ""), self.store.histogram_names()
+        if name not in names:
+            raise Refused(404, no_such("histogram", name[:80], names))
+        told = [{"x": each.x, "edges": each.edges, "counts": each.counts} for each in self.store.histograms(name)]
+        return self._web.json_response({"name": name, "histograms": told})
+
+    async def _enabled(self, request: web.Request) -> web.Response:
+        return self._web.json_response(self.store.enabled.as_json())
+
+    async def _take(self, request: web.Request) -> web.Response:
+        """Scalars or histograms from a client."""
+        peer = request.remote or ""
+        self._rate.take(peer)
+        if request.content_type != "application/json":  # which other pages cannot send without asking
+            raise Refused(415, "Send JSON, with Content-Type: application/json.")
+        try:
+            body = await asyncio.wait_for(request.read(), SECONDS_OF_BODY)
+        except TimeoutError as error:
+            raise Refused(408, f"The body was not there within {SECONDS_OF_BODY:g} s.") from error
+        store = store_histograms if request.path == "/api/histograms" else store_scalars
+        # Not in this thread, which a slow disk would hold up for everybody.
+        stored = await asyncio.to_thread(store, self.store, body, lambda number: self._rate.take(peer, number))
+        return self._web.json_response({"stored": stored})
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text = as_text(await asyncio.to_thread(gauges_of, self.runs, self.store))
+        return self._web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return self._web.json_response({"status": "ok"})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        if not self.runs.looked:
+            raise Refused(503, "The runs are being read.")
+        return self._web.json_response({"status": "ready"})
+
+    async def _watching(self, application: web.Application) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._watch())
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(self.store.close)
+
+    async def _watch(self) -> None:
+        """Look at the folders, again and again, and tell the pages when something is new."""
+        loop, before = asyncio.get_running_loop(), self._versions()
+        while True:
+            started = loop.time()
+            for look in (self.runs.refresh, self.store.flush):
+                with contextlib.suppress(RunFolderError):  # a folder that is gone may come back, a full disk be freed
+                    await asyncio.to_thread(look)
+            if before != (before := self._versions()):
+                self.events.ring()
+            await asyncio.sleep(max(self.interval, _PATIENCE * (loop.time() - started)))
+
+    def _versions(self) -> tuple[int, bool, int]:
+        return self.runs.version, self.runs.looked, self.store.version
+
+    async def _shut(self, application: web.Application) -> None:
+        self.events.close()
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def _cookie_name(request: web.Request) -> str:
+    """With the port: browsers tell cookies apart by the names of hosts only."""
+    return f"evorl-{request.url.port}"
+
+
+def _whole(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 10:
+        raise Refused(400, f"Expected {what}, got {text[:40]!r}.")
+    return int(text)

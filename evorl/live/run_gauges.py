@@ -1,0 +1,25 @@
+"""What Prometheus is told of runs and of the numbers that clients send."""
+
+from __future__ import annotations
+
+from evorl.live.metrics_store import MetricsStore
+from evorl.live.prometheus_text import Gauge
+from evorl.live.watched_runs import WatchedRuns
+
+
+def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
+    """The newest numbers of every run and of every client's metric."""
+    summaries = runs.summaries()
+    labels = [{"run": str(summary.told["name"])} for summary in summaries]
+    pairs = list(zip(labels, summaries, strict=True))
+    running = [(label, float(run.told["state"] == "running")) for label, run in pairs]
+    steps = [(label, run.told["timesteps"]) for label, run in pairs if "timesteps" in run.told]
+    newest = [(label | {"metric": name}, value) for label, summary in pairs for name, value in summary.latest.items()]
+    sent = [({"metric": name}, value) for name, value in store.latest().items()]
+    return [
+        Gauge("evorl_run_running", "Whether a run is in training.", running),
+        Gauge("evorl_run_timesteps", "Environment steps of a run, for each seed.", steps),
+        Gauge("evorl_run_metric", "The newest value of a metric of a run.", newest),
+        Gauge("evorl_client_metric", "The newest value of a metric that clients send.", sent),
+        Gauge("evorl_client_step", "The last step that is known.", [] if store.step is None else [({}, store.step)]),
+    ]

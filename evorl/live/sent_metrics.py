@@ -1,0 +1,77 @@
+"""What clients send: JSON with points or histograms, checked before anything of it is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evorl.live.metrics_store import MOST_VALUES, MetricsRefusedError, MetricsStore
+
+MOST_AT_ONCE = 1000  # points of a request
+LONGEST_CLIENT = 100  # characters of what a client calls itself
+_SCALAR = ("name", "y", "x", "client")
+_HISTOGRAM = ("name", "values", "x", "client")
+Counted = Callable[[float], None]
+
+
+def store_scalars(store: MetricsStore, body: bytes, count: Counted) -> int:
+    """Take points ``{"name": ..., "y": ..., "x": ..., "client": ...}``, one or a list; ``x`` and ``client`` may lack.
+
+    Args:
+        store: that takes them, all before the first that cannot be.
+        body: as it was sent.
+        count: told how much more than a request is sent before it is taken; may refuse.
+
+    Returns:
+        How many were taken: those that are not enabled are not.
+
+    Raises:
+        MetricsRefusedError: something is no such point; says what and where.
+    """
+    points = _items(body, _SCALAR)
+    count(len(points) - 1)
+    return sum(store.scalar(p["name"], p["y"], p.get("x"), _client(p)) for p in points)
+
+
+def store_histograms(store: MetricsStore, body: bytes, count: Counted) -> int:
+    """Take histograms ``{"name": ..., "values": [...], "x": ..., "client": ...}``; as ``store_scalars``."""
+    items = _items(body, _HISTOGRAM)
+    for item in items:
+        if not isinstance(item["values"], list) or len(item["values"]) > MOST_VALUES:
+            raise MetricsRefusedError(f"values: expected a list of at most {MOST_VALUES:,} numbers.")
+        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in item["values"]):
+            raise MetricsRefusedError("values: expected numbers only.")
+    count(sum(len(item["values"]) // 100 for item in items))
+    return sum(store.histogram(item["name"], item["values"], item.get("x"), _client(item)) for item in items)
+
+
+def _items(body: bytes, keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    told = " and ".join(repr(key) for key in keys[:2])
+    try:
+        content = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise MetricsRefusedError(f"the body is no JSON: {str(error)[:200]}") from error
+    items = content if isinstance(content, list) else [content]
+    if not 1 <= len(items) <= MOST_AT_ONCE:
+        raise MetricsRefusedError(f"at most {MOST_AT_ONCE:,} at once, and at least one; got {len(items):,}.")
+    for place, item in enumerate(items):
+        if not isinstance(item, Mapping) or not set(keys[:2]) <= item.keys() or not item.keys() <= set(keys):
+            raise MetricsRefusedError(
+                f"item {place}: expected an object with {told}, and {' or '.join(keys[2:])} perhaps; got "
+                f"{json.dumps(item)[:100]}."
+            )
+    return items
+
+
+def _client(item: Mapping[str, Any]) -> str | None:
+    client = item.get("client")
+    if client is None:
+        return None
+    if not isinstance(client, str) or len(client) > LONGEST_CLIENT or not client.isprintable():
+        raise MetricsRefusedError(f"client: expected at most {LONGEST_CLIENT} printable characters.")
+    return client
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,183 @@
+"""A worker's end of the wire: it connects again when the connection is lost, and repeats what was not answered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+from evorl.parameter_server.parameter_frames import (
+    LENGTHS,
+    CommandRefused,
+    WireError,
+    frame,
+    lengths,
+    parsed_header,
+    split_address,
+)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two attempts to connect
+_MAX_CONFIG = 1 << 20  # bytes of JSON
+_WAITING = 600.0  # seconds for an answer: an evaluation may come before it
+
+
+class ServerLost(ConnectionError):
+    """There is no server at the address, after all attempts."""
+
+
+class ParameterClient:
+    """Calls the commands of a parameter server.
+
+    Pushes are numbered. One that is repeated, because its answer was lost with the connection, is answered and not
+    applied again.
+
+    Args:
+        address: ``host:port`` of the server.
+        worker: a name, which gets an ending of its own: a worker that starts again is another one.
+        token: that the server wants to see.
+        attempts: to connect, before it gives up.
+        tls: for encrypted connections.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        worker: str = "worker",
+        token: str | None = None,
+        attempts: int = 10,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = address
+        self.worker = f"{worker}-{secrets.token_hex(6)}"
+        self._host, self._port = split_address(address)
+        self._token, self._attempts, self._tls = token, attempts, tls
+        self._pauses = random.Random(self.worker)  # workers that lost a server do not come back all at once
+        self._socket: socket.socket | None = None
+        self._sequence = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def n_step(self) -> dict[str, Any]:
+        """Where the server stands: ``step``, ``updates``, ``pushes``, ``workers``, ``score`` and what it wants sent."""
+        return self.request({"command": "n_step"})[0]
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Ask the server to save its state; ``saved`` in the answer is the number of pushes in it."""
+        return self.request({"command": "checkpoint"})[0]
+
+    def config(self) -> dict[str, Any]:
+        """The config of the training, as the server hands it out: data, which nobody has checked.
+
+        Raises:
+            CommandRefused: the server has none, or what it sends is none.
+        """
+        body = self.request({"command": "config"})[1]
+        try:
+            config = json.loads(body) if len(body) <= _MAX_CONFIG else None
+        except (ValueError, RecursionError):
+            config = None
+        if not isinstance(config, dict):
+            raise CommandRefused(f"What the server at {self.address} hands out as its config is no JSON object.")
+        return config
+
+    def pull(self, rest: bool = False) -> tuple[dict[str, Any], bytes]:
+        """The server's ``step`` and ``updates``, and its parameters; ``rest`` asks for what new workers start with."""
+        return self.request({"command": "pull", "rest": rest})
+
+    def push(self, body: bytes, *, step: int, updates: int, steps: int, **told: Any) -> dict[str, Any]:
+        """Send a gradient or a delta; ``accepted`` in the answer says whether it counts.
+
+        Args:
+            body: flat, and behind it the rest of the agent.
+            step: the server's, as the pull before told it.
+            updates: likewise.
+            steps: environment steps that it took.
+            **told: ``metrics``, numbers by name, and ``episodes``.
+        """
+        self._sequence += 1
+        numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
+        return self.request({"command": "push", "worker": self.worker, **numbers, **told}, body)[0]
+
+    def request(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        """The answer to a command.
+
+        Raises:
+            CommandRefused: the server's error, in words.
+            ServerLost: it cannot be reached.
+        """
+        message = frame(header, body)
+        for attempt in range(self._attempts):
+            try:
+                answer, out = self._exchange(message)
+            except (OSError, WireError) as error:
+                self.close()
+                if attempt + 1 == self._attempts:
+                    raise ServerLost(
+                        f"No parameter server answers at {self.address} after {self._attempts} attempts "
+                        f"({error or type(error).__name__}): is it running?"
+                    ) from error
+                longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)
+                time.sleep(self._pauses.uniform(longest / 2, longest))
+            else:
+                if "error" in answer:
+                    raise CommandRefused(str(answer["error"]))
+                return answer, out
+        raise ValueError(f"attempts is at least 1, got {self._attempts}.")
+
+    def close(self) -> None:
+        """Hang up; the next request connects again."""
+        connection, self._socket = self._socket, None
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _exchange(self, message: bytes) -> tuple[dict[str, Any], bytes]:
+        if self._socket is None:
+            self._socket = self._connected()
+            self._socket.sendall(frame({"command": "n_step", "token": self._token or ""}))
+            greeting, _ = self._answer(self._socket)
+            if "error" in greeting:
+                self.close()
+                return greeting, b""
+        self._socket.sendall(message)
+        return self._answer(self._socket)
+
+    def _connected(self) -> socket.socket:
+        connection = socket.create_connection((self._host, self._port), timeout=_WAITING)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                return self._tls.wrap_socket(connection, server_hostname=self._host)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @staticmethod
+    def _answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
+        header, body = lengths(_received(connection, LENGTHS.size))
+        return parsed_header(_received(connection, header)), _received(connection, body)
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    while len(view):
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionError("the server closed the connection")
+        view = view[count:]
+    return bytes(data)

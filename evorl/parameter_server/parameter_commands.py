@@ -1,0 +1,238 @@
+"""The five commands of a parameter server: pull, push, checkpoint, n_step and config.
+
+They are called one at a time. Each push carries its worker's name and a number that grows: one that came before is
+answered as it was then, and not applied again. The numbers are saved with the parameters, so this holds across a
+restart of the server, too.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.parameter_server.flat_arrays import FlatArrays
+from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
+from evorl.parameter_server.parameter_wire import Command
+from evorl.types import Params
+from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, push
+
+MAX_WORKERS = 4096  # that are remembered; the one that was silent longest is forgotten first
+MAX_METRICS = 100
+_WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
+_RECENT = 100  # pushes that the score is of
+
+
+@dataclasses.dataclass(frozen=True)
+class Pushed:
+    """A push, as whoever records the training is told of it.
+
+    Attributes:
+        worker: its name.
+        accepted: whether it counts.
+        staleness: updates since its worker had pulled.
+        before: the server's step before it.
+        step: and after it.
+        metrics: numbers by name.
+        episodes: of the iteration: how many ended, and the sums of their returns and lengths.
+    """
+
+    worker: str
+    accepted: bool
+    staleness: int
+    before: int
+    step: int
+    metrics: Mapping[str, float]
+    episodes: tuple[float, float, float]
+
+
+class ParameterCommands:
+    """What a parameter server answers.
+
+    Args:
+        settings: how pushes are combined.
+        state: to begin with; its memory is taken.
+        rest: what of an agent no optimizer steps, for workers that join.
+        total_steps: the training ends when so many environment steps took effect.
+        after_push: is told of every push that was not a repetition, before it is answered.
+        save: writes a checkpoint, and returns how many pushes are in it.
+
+    Raises:
+        TypeError: parameters are no float32.
+
+    Attributes:
+        state: as it is now.
+        rest: of the worker that pushed last.
+        pushes: how many were accepted.
+        ending: whether workers are told to end.
+        handed_out: the config that workers may ask for; ``None`` where there is none to give.
+    """
+
+    def __init__(
+        self,
+        settings: ParameterServerSettings,
+        state: ParameterServerState,
+        rest: Sequence[Any] = (),
+        total_steps: float = math.inf,
+        after_push: Callable[[Pushed], None] = lambda _: None,
+        save: Callable[[], int] | None = None,
+    ) -> None:
+        self.settings, self.state, self.rest = settings, state, [np.asarray(x) for x in rest]
+        self.pushes, self.ending = 0, False
+        self.handed_out: Mapping[str, Any] | None = None
+        self.layout, self.rest_layout = FlatArrays(state.params), FlatArrays(list(rest))
+        if wrong := {str(x.dtype) for x in jax.tree.leaves(state.params)} - {"float32"}:
+            raise TypeError(
+                f"a parameter server keeps float32, and these parameters are of {', '.join(sorted(wrong))}."
+            )
+        self._total_steps, self._after_push, self._save = total_steps, after_push, save
+        self._step, self._updates = int(state.step), int(state.updates)
+        self._answers: collections.OrderedDict[str, tuple[int, dict[str, Any]]] = collections.OrderedDict()
+        self._recent: collections.deque[Pushed] = collections.deque(maxlen=_RECENT)
+        self._parameters: bytes | None = None
+
+    def table(self) -> dict[str, Command]:
+        """The commands by name: nothing else can be called."""
+        num_bytes = self.layout.num_bytes + self.rest_layout.num_bytes
+        return {
+            "pull": Command(self.pull),
+            "push": Command(self.push, num_bytes),
+            "checkpoint": Command(self.checkpoint),
+            "n_step": Command(self.n_step),
+            "config": Command(self.config),
+        }
+
+    @property
+    def step(self) -> int:
+        """Environment steps of the pushes that took effect."""
+        return self._step
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps were taken, or workers were told to end."""
+        return self.ending or self._step >= self._total_steps
+
+    def parameters(self) -> Params:
+        """The present parameters, on the host."""
+        return self.layout.from_bytes(self._flat())
+
+    def pull(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """The parameters, and with ``rest`` in the header what else a new worker begins with."""
+        rest = self.rest_layout.to_bytes(self.rest) if header.get("rest") is True else b""
+        return self._standing(), self._flat() + rest
+
+    def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Where the server stands, and what it expects of workers."""
+        ended = sum(x.episodes[0] for x in self._recent)
+        return self._standing() | {
+            "pushes": self.pushes,
+            "workers": len({x.worker for x in self._recent}),
+            "score": sum(x.episodes[1] for x in self._recent) / ended if ended else None,
+            "send": self.settings.send,
+            "total_timesteps": float(self.settings.total_timesteps),
+            "parameters": self.layout.digest,
+            "rest": self.rest_layout.digest,
+        }, b""
+
+    def checkpoint(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Save now."""
+        if self._save is None:
+            raise CommandRefused("this server saves no checkpoints: it was started without a place for them.")
+        return self._standing() | {"saved": self._save()}, b""
+
+    def config(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """The config of the training as JSON, behind the header."""
+        if self.handed_out is None:
+            raise CommandRefused("this server has no config to hand out: it was started from Python, by a workflow.")
+        return self._standing(), json.dumps(self.handed_out).encode()
+
+    def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Combine a gradient or a delta with the parameters, once."""
+        worker = header.get("worker")
+        if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
+            raise CommandRefused("worker is a name of up to 80 letters, digits, dots, hyphens and underscores.")
+        sequence = whole_number(header, "sequence")
+        last, answer = self._answers.get(worker, (-1, {}))
+        if sequence <= last:
+            return answer | self._standing() | {"repeated": True}, b""
+        accepted = False
+        before, pushed = self._step, _told_of(header)
+        if not self.is_over:
+            accepted = self._applied(body, whole_number(header, "steps"), whole_number(header, "step"))
+        staleness = max(0, self._updates - whole_number(header, "updates"))
+        self._refresh()
+        answer = {"accepted": accepted, "repeated": False}
+        self._answers[worker] = sequence, answer
+        self._answers.move_to_end(worker)
+        if len(self._answers) > MAX_WORKERS:
+            self._answers.popitem(last=False)
+        told = Pushed(worker, accepted, staleness, before, self._step, *pushed)
+        self._recent.append(told)
+        self._after_push(told)
+        return answer | self._standing(), b""
+
+    def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:
+        """Whether the push counts; then it has been applied."""
+        whole = self.layout.num_bytes + self.rest_layout.num_bytes
+        if len(body) != whole:
+            raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
+        if steps >= 2**32:
+            raise CommandRefused(f"steps is a number below 2^32, got {steps}.")
+        sent = memoryview(body)[: self.layout.num_bytes]
+        if not np.isfinite(np.frombuffer(sent, np.float32)).all():
+            raise CommandRefused(
+                f"this {self.settings.send} has NaN or infinite numbers and was not applied: try a smaller learning "
+                "rate."
+            )
+        on_device = jax.tree.map(jnp.asarray, self.layout.from_bytes(sent))
+        self.state, accepted = push(self.settings, self.state, on_device, steps, worker_step)
+        if accepted:
+            self.pushes += 1
+            self.rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])
+        return accepted
+
+    def _refresh(self) -> None:
+        self._step, updates = int(self.state.step), int(self.state.updates)
+        if updates != self._updates:
+            self._updates, self._parameters = updates, None
+
+    def _standing(self) -> dict[str, Any]:
+        return {"step": self._step, "updates": self._updates, "stop": self.is_over}
+
+    def _flat(self) -> bytes:
+        if self._parameters is None:
+            self._parameters = self.layout.to_bytes(self.state.params)
+        return self._parameters
+
+    def to_json(self) -> dict[str, Any]:
+        """What was answered to whom, for a checkpoint."""
+        return {"pushes": self.pushes, "answers": {name: [n, answer] for name, (n, answer) in self._answers.items()}}
+
+    def go_on(self, told: Mapping[str, Any]) -> None:
+        """Take up what ``to_json`` said."""
+        self.pushes = int(told["pushes"])
+        self._answers.update({name: (int(n), dict(answer)) for name, (n, answer) in told["answers"].items()})
+
+
+def _told_of(header: Mapping[str, Any]) -> tuple[dict[str, float], tuple[float, float, float]]:
+    """Metrics and episodes of a header."""
+    metrics, episodes = header.get("metrics", {}), header.get("episodes", [0, 0, 0])
+    if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_number, metrics.values())):
+        raise CommandRefused(f"metrics are up to {MAX_METRICS} numbers by name.")
+    if not isinstance(episodes, list) or len(episodes) != 3 or not all(map(_is_number, episodes)):
+        raise CommandRefused("episodes are three numbers: how many, and the sums of their returns and lengths.")
+    names = (re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics)
+    count, returns, lengths = map(float, episodes)
+    return dict(zip(names, map(float, metrics.values()), strict=True)), (count, returns, lengths)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -1,0 +1,248 @@
+"""Training by a parameter server over the network: ``serve_parameters`` in one process, ``work`` in others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.agent import AgentState
+from evorl.metrics import EpisodeStatistics
+from evorl.parameter_server.flat_arrays import FlatArrays
+from evorl.parameter_server.parameter_client import ParameterClient
+from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server.parameter_run import ParameterRun
+from evorl.parameter_server.parameter_wire import CommandServer, WireLimits
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.recording import Recorder
+from evorl.types import PyTreeDict
+from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of
+from evorl.workflows.workflow import Workflow
+
+_LOOK = 0.05  # seconds between two looks at whether the training is over
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What came of a training.
+
+    Attributes:
+        agent_state: the agent at its end.
+        step: environment steps that took effect.
+        pushes: that were accepted.
+        complete: whether it went to its end; else it was stopped, and goes on from its checkpoint.
+    """
+
+    agent_state: AgentState
+    step: int
+    pushes: int
+    complete: bool
+
+
+def serve_parameters(
+    config: Mapping[str, Any] | Workflow,
+    bind: str = "127.0.0.1:0",
+    *,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    recorder: Recorder | None = None,
+    checkpointer: RunCheckpointer | None = None,
+    on_ready: Callable[[str], None] = lambda _: None,
+    should_stop: Callable[[], bool] | None = None,
+    patience: float = 10.0,
+    limits: WireLimits | None = None,
+    handed_out: Mapping[str, Any] | None = None,
+) -> Served:
+    """Keep the parameters of a training until ``total_timesteps`` environment steps of its workers took effect.
+
+    Args:
+        config: of the workflow, with ``workflow``; or the workflow. Workers are given the same.
+        bind: ``host:port``; port 0 is any free one. An address that others can reach needs a ``token``.
+        settings: mode, send and so on, see ``ParameterServerSettings``.
+        seed: of the first parameters, and of evaluations.
+        token: what workers have to know.
+        tls: for encrypted connections.
+        recorder: where metrics go; closing it is up to its owner.
+        checkpointer: where states are saved, by ``checkpoint_interval``, when a worker asks and at the end. The newest
+            that lies there is gone on from.
+        on_ready: is told the address when workers may come.
+        should_stop: asked often; true ends the training early, after saving. Without it SIGINT and SIGTERM do, in the
+            main thread.
+        patience: seconds in which workers may hear of the end.
+        limits: of connections.
+        handed_out: a config for workers that have none, as JSON has words for it; ``None`` to give them none.
+
+    Raises:
+        ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or others can reach the
+            address, and there is no token.
+        TrainingDiverged: parameters became NaN or infinite; checkpoints are kept.
+        RunFolderError: a checkpoint cannot be written.
+    """
+    workflow = workflow_of(config)
+    run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
+    run.commands.handed_out = handed_out
+    with _asked_to_stop(should_stop) as stop:
+        asyncio.run(
+            _serve(run, bind, CommandServer(run.commands.table(), token, limits, tls), on_ready, stop, patience)
+        )
+    agent_state = run.end()
+    step = run.commands.step
+    return Served(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
+
+
+async def _serve(
+    run: ParameterRun,
+    bind: str,
+    server: CommandServer,
+    on_ready: Callable[[str], None],
+    should_stop: Callable[[], bool],
+    patience: float,
+) -> None:
+    try:
+        on_ready(await server.start(bind))
+        while not (run.commands.is_over or server.failure or should_stop()):
+            await asyncio.sleep(_LOOK)
+        if run.commands.is_over:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    while server.num_connections and not should_stop():
+                        await asyncio.sleep(_LOOK)
+    finally:
+        await server.close()
+    if server.failure is not None:
+        raise server.failure
+
+
+@contextlib.contextmanager
+def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
+    """Whether the training is to end early: as the caller says, or by a first SIGINT or SIGTERM."""
+    if should_stop is not None or threading.current_thread() is not threading.main_thread():
+        yield should_stop or (lambda: False)
+        return
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclasses.dataclass(frozen=True)
+class Worked:
+    """What a worker did.
+
+    Attributes:
+        pushes: that were answered.
+        accepted: of these.
+        step: the server's, as it was told last.
+    """
+
+    pushes: int
+    accepted: int
+    step: int
+
+
+def work(
+    config: Mapping[str, Any] | Workflow,
+    address: str,
+    *,
+    worker: int = 0,
+    seed: int = 0,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    attempts: int = 10,
+    should_stop: Callable[[], bool] = lambda: False,
+    max_pushes: int | None = None,
+) -> Worked:
+    """Learn for a parameter server until it says that the training is over.
+
+    Args:
+        config: as the server's.
+        address: the server's, ``host:port``.
+        worker: which one this is: random draws are those of ``seed`` and this number.
+        seed: of the training.
+        token: that the server wants.
+        tls: for encrypted connections.
+        attempts: to reach the server, each time; pauses between them grow up to 6 seconds.
+        should_stop: asked after every push; true ends the work.
+        max_pushes: so many, and no more.
+
+    Raises:
+        ValueError: the config is of another network than the server's, or does not fit what it wants sent.
+        CommandRefused: the server says why not, in words.
+        ServerLost: it cannot be reached.
+    """
+    workflow = workflow_of(config)
+    with ParameterClient(address, f"worker{worker}", token, attempts, tls) as client:
+        wanted = client.n_step()
+        workflow = workflow.replace(total_timesteps=float(wanted["total_timesteps"]))
+        settings_for(workflow, {"send": wanted["send"]})
+        local = ParameterWorker(workflow, wanted["send"], seed, worker)
+        link = _Link(client, local, wanted)
+        while not (link.is_over or should_stop() or link.pushes == max_pushes):
+            link.work_once()
+    return Worked(link.pushes, link.accepted, link.step)
+
+
+class _Link:
+    """A worker and its server: what was pulled last, and what was pushed so far."""
+
+    def __init__(self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any]) -> None:
+        served = local.served
+        self._client, self._local = client, local
+        self._layout = FlatArrays(served.taken_from(local.agent_state))
+        self._rest = FlatArrays(served.rest_of(local.agent_state))
+        if (self._layout.digest, self._rest.digest) != (wanted["parameters"], wanted["rest"]):
+            raise CommandRefused(
+                f"The server at {client.address} keeps the parameters of another network or algorithm: give the worker "
+                "the config that the server has."
+            )
+        self.pushes = self.accepted = 0
+        pulled, body = client.pull(rest=True)
+        rest = self._rest.from_bytes(memoryview(body)[self._layout.num_bytes :])
+        local.take_rest([jnp.asarray(x) for x in rest])
+        self._take(pulled, body[: self._layout.num_bytes])
+
+    def _take(self, pulled: Mapping[str, Any], body: bytes) -> None:
+        self.step, self._updates, self.is_over = int(pulled["step"]), int(pulled["updates"]), bool(pulled["stop"])
+        self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
+
+    def work_once(self) -> None:
+        """One iteration by the parameters that were pulled, its push, and the next pull."""
+        done = self._local.work(self._params, self.step)
+        if done.sent is not None:
+            rest = self._rest.to_bytes(self._local.served.rest_of(self._local.agent_state))
+            answer = self._client.push(
+                self._layout.to_bytes(done.sent) + rest,
+                step=self.step,
+                updates=self._updates,
+                steps=done.steps,
+                **_told(done.metrics),
+            )
+            self.pushes += 1
+            self.accepted += bool(answer["accepted"])
+        self._take(*self._client.pull())
+
+
+def _told(metrics: PyTreeDict) -> dict[str, Any]:
+    """Metrics as JSON has words for them: those that are numbers."""
+    numbers = {name: float(np.mean(x)) for name, x in metrics.items() if not isinstance(x, EpisodeStatistics)}
+    told: dict[str, Any] = {"metrics": {name: x for name, x in numbers.items() if np.isfinite(x)}}
+    if isinstance(episodes := metrics.get("episodes"), EpisodeStatistics):
+        told["episodes"] = [float(episodes.count), float(episodes.return_sum), float(episodes.length_sum)]
+    return told

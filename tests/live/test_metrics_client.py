@@ -1,0 +1,101 @@
+"""The client for simulators against the page's own server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.live import metrics_client
+from evorl.live.live_page import LivePage
+from evorl.live.metrics_client import MetricsClient
+from evorl.live.metrics_store import EnabledMetrics, MetricsStore
+from evorl.live.page_guard import PageGuard
+from evorl.live.page_service import serving
+from evorl.live.watched_runs import WatchedRuns
+
+TOKEN = "a-token-of-some-length"
+
+
+def with_server(client: Callable[[str], None], store: MetricsStore, **options: Any) -> None:
+    """Let a client, which waits for its answers, run beside the server."""
+
+    async def run() -> None:
+        async with serving(LivePage(WatchedRuns([], "no such folder"), store, **options)) as address:
+            await asyncio.to_thread(client, address)
+
+    asyncio.run(run())
+
+
+def test_a_simulator_sends_numbers(tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path)
+
+    def simulate(address: str) -> None:
+        with MetricsClient(address, TOKEN, client="game 1") as metrics:
+            for episode in range(1200):
+                metrics.scalar("episode_reward", episode, x=10 * episode)
+            metrics.histogram("actions", [0, 1, 1])
+            metrics.scalar("fps", 60.0)
+
+    with_server(simulate, store, guard=PageGuard(token=TOKEN))
+    assert store.points("episode_reward") == [(10.0 * i, float(i)) for i in range(1200)]
+    assert store.points("fps") == [(11990.0, 60.0)]
+    assert store.histograms("actions")[0].x == 11990.0
+
+
+def test_a_disabled_name_is_not_even_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MetricsStore(enabled=EnabledMetrics(True, {"loss": False}))
+    sent: list[Any] = []
+    ask = MetricsClient._ask
+
+    def asked(self: MetricsClient, path: str, body: Any = None) -> Any:
+        sent.append((path, json.dumps(body)))
+        return ask(self, path, body)
+
+    monkeypatch.setattr(MetricsClient, "_ask", asked)
+
+    def simulate(address: str) -> None:
+        with MetricsClient(address) as metrics:
+            metrics.scalar("loss", 1.0)
+            metrics.flush()
+            metrics.scalar("return", 1.0)
+            metrics.scalar("loss", 2.0)
+            metrics.histogram("loss", [1.0])
+
+    with_server(simulate, store)
+    assert sent == [("/api/enabled", "null"), ("/api/scalars", '[{"name": "return", "y": 1.0}]')]
+    assert store.names() == ["return"]
+
+
+def test_who_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(address: str) -> None:
+        metrics = MetricsClient(address, "wrong")
+        metrics.scalar("a", 1.0)
+        with pytest.raises(ConnectionError, match=r"refuses what it is sent.*A token is needed"):
+            metrics.flush()
+        metrics.flush()  # nothing waits any more
+
+    with_server(simulate, MetricsStore(), guard=PageGuard(token=TOKEN))
+    with pytest.raises(ValueError, match="begins with http://"):
+        MetricsClient("file:///etc/passwd")
+
+
+def test_without_a_server_numbers_wait_and_the_simulator_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_client, "MOST_WAITING", 5)
+    store = MetricsStore()
+    waiting = MetricsClient("http://127.0.0.1:9", seconds=0.0)  # nobody listens there
+    for i in range(8):
+        waiting.scalar("a", i, x=i)
+    waiting.histogram("h", [1.0])
+    assert waiting.dropped == 3
+
+    def later(address: str) -> None:
+        waiting._address = address
+        waiting.flush()
+
+    with_server(later, store)
+    assert store.points("a") == [(float(i), float(i)) for i in range(3, 8)]

@@ -1,0 +1,54 @@
+"""What clients send as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evorl.live.metrics_store import EnabledMetrics, MetricsRefusedError, MetricsStore
+from evorl.live.sent_metrics import store_histograms, store_scalars
+
+
+def test_one_or_many() -> None:
+    store, counted = MetricsStore(enabled=EnabledMetrics(True, {"off": False})), []
+    assert store_scalars(store, b'{"name": "a", "y": 1}', counted.append) == 1
+    many = [{"name": "a", "y": 2, "x": 5, "client": "c"}, {"name": "off", "y": 1}, {"name": "b", "y": 3, "x": None}]
+    assert store_scalars(store, json.dumps(many).encode(), counted.append) == 2
+    assert store_histograms(store, b'{"name": "h", "values": [1, 2.5]}', counted.append) == 1
+    assert store.points("a") == [(0.0, 1.0), (5.0, 2.0)]
+    assert store.points("b") == [(5.0, 3.0)]
+    assert counted == [0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is no JSON"),
+        (b"\xff", "the body is no JSON"),
+        (b"[" * 100_000, "the body is no JSON"),
+        (b'{"name": "a", "y": NaN}', "NaN is no number of JSON"),
+        (b"[]", "at most 1,000 at once, and at least one; got 0"),
+        (json.dumps([{"name": "a", "y": 1}] * 1001).encode(), "got 1,001"),
+        (b"[3]", "item 0: expected an object with 'name' and 'y'"),
+        (b'[{"name": "a", "y": 1}, {"name": "a"}]', "item 1: expected an object"),
+        (b'{"name": "a", "y": 1, "path": "/etc"}', "item 0: expected an object"),
+        (b'{"name": "a", "y": "1"}', "y: expected a finite number"),
+        (b'{"name": ["a"], "y": 1}', "a metric's name has"),
+        (b'{"name": "a", "y": 1e999}', "y: expected a finite number"),
+        (b'{"name": "a", "y": 1, "client": 7}', "client: expected at most 100"),
+    ],
+)
+def test_what_is_none_is_refused(body: bytes, said: str) -> None:
+    store = MetricsStore()
+    with pytest.raises(MetricsRefusedError, match=said):
+        store_scalars(store, body, lambda _: None)
+    assert store.names() == []
+
+
+@pytest.mark.parametrize("values", ["text", None, {"a": 1}, [True], ["1"], [[1]], [0.0] * 100_001, []])
+def test_what_is_no_histogram_is_refused(values: Any) -> None:
+    body = json.dumps({"name": "a", "values": values}).encode()
+    with pytest.raises(MetricsRefusedError):
+        store_histograms(MetricsStore(), body, lambda _: None)

@@ -1,0 +1,141 @@
+"""A training by a parameter server keeps books like every other run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.execution.learning import TrainingDiverged
+from evorl.execution.restoring import restore
+from evorl.parameter_server.parameter_run import ParameterRun
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.recording import Recorder
+from evorl.runs.structure import CheckpointError
+from evorl.workflows.parameter_worker import settings_for
+from tests.support.small_workflows import assert_identical, small
+
+CHANGES: dict[str, Any] = {
+    "total_timesteps": 640,
+    "log_interval": 128,
+    "eval_interval": 256,
+    "checkpoint_interval": 192,
+}
+
+
+class _Told(Recorder):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def _run(folder: Path | None, recorder: Recorder | None = None, mode: str = "fifo", **changes: Any) -> ParameterRun:
+    workflow = small("a2c", **{**CHANGES, **changes})
+    checkpointer = RunCheckpointer(folder / "checkpoints", max_to_keep=9) if folder else None
+    return ParameterRun(workflow, settings_for(workflow, {"mode": mode}), 0, recorder, checkpointer)
+
+
+def _push(run: ParameterRun, sequences: Iterable[int], value: float = 0.01) -> None:
+    body = np.full(run.commands.layout.num_bytes // 4, value, np.float32).tobytes()
+    for i in sequences:
+        header = {"worker": f"w{i % 2}", "sequence": i, "step": run.commands.step, "updates": 0, "steps": 64}
+        run.commands.push(header | {"metrics": {"policy_loss": float(i)}, "episodes": [2, 10.0 * i, 16]}, body)
+
+
+def test_rows_evaluations_and_checkpoints_come_at_their_steps(tmp_path: Path) -> None:
+    recorder = CsvRecorder(tmp_path / "metrics.csv")
+    run = _run(tmp_path, recorder)
+    _push(run, range(1, 11))
+    run.end()
+    recorder.close()
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert [(row["iterations"], row["timesteps"]) for row in rows] == [(str(i), str(64 * i)) for i in (2, 4, 6, 8, 10)]
+    assert [float(row["train/policy_loss"]) for row in rows] == [1.5, 3.5, 5.5, 7.5, 9.5]
+    assert [float(row["train/episode_return"]) for row in rows] == [7.5, 17.5, 27.5, 37.5, 47.5]
+    assert [float(row["train/staleness"]) for row in rows] == [0.5, 2.5, 4.5, 6.5, 8.5]
+    assert {row["train/workers"] for row in rows} == {"2"}
+    assert [bool(row["eval/episode_return"]) for row in rows] == [False, True, False, True, True]
+    steps = RunCheckpointer(tmp_path / "checkpoints").steps
+    assert {3, 6, 9, 10} <= set(steps)
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Stopped after some pushes and started again: the steps, the parameters, the optimizer, who pushed what."""
+    told = _Told()
+    run = _run(tmp_path, told, "delay_compensation")
+    _push(run, range(1, 6))
+    before = run.end()
+    assert "Stopping early at 320 of 640 steps." in told.messages
+
+    again = _run(tmp_path, told, "delay_compensation")
+    assert (again.commands.step, again.commands.pushes) == (320, 5)
+    assert_identical(again.agent_state, before)
+    assert_identical(again.commands.state, run.commands.state)
+    assert any("Going on after 5 pushes" in text for text in told.messages)
+    _push(again, [5])
+    assert again.commands.step == 320, "it was applied before the restart"
+    _push(again, [6, 7])
+    whole = _run(None, None, "delay_compensation")
+    _push(whole, range(1, 8))
+    assert_identical(again.agent_state.params, whole.agent_state.params)
+
+
+def test_its_checkpoints_are_those_of_a_run(tmp_path: Path) -> None:
+    """What evaluates and exports a run reads them."""
+    run = _run(tmp_path)
+    _push(run, range(1, 4))
+    agent_state = run.end()
+    workflow = small("a2c", **CHANGES)
+    entries = workflow.evaluation_entries
+    state, progress = restore(workflow, RunCheckpointer(tmp_path / "checkpoints"), 0, "latest", entries)
+    assert_identical(state.agent_state, agent_state)
+    assert (progress["iterations"], progress["timesteps"]) == (3, 192)
+    assert np.isfinite(workflow.evaluate(state).episode_return)
+
+
+def test_the_best_evaluation_is_kept(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    _push(run, range(1, 11))
+    run.end()
+    checkpointer = RunCheckpointer(tmp_path / "checkpoints")
+    assert checkpointer.best_step in (4, 8, 10)
+
+
+def test_a_checkpoint_when_asked(tmp_path: Path) -> None:
+    run = _run(tmp_path, checkpoint_interval=0, eval_interval=0)
+    _push(run, [1])
+    assert run.commands.checkpoint({}, b"")[0]["saved"] == 1
+    assert RunCheckpointer(tmp_path / "checkpoints").steps == (1,)
+
+
+def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    _push(run, [1])
+    run.end()
+    with pytest.raises(CheckpointError, match="another structure"):
+        _run(tmp_path, mode="averaging")
+
+
+def test_broken_parameters_are_not_kept(tmp_path: Path) -> None:
+    run = _run(tmp_path, optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None}, eval_interval=0)
+    _push(run, [1, 2], -3e38)
+    with pytest.raises(TrainingDiverged, match=r"parameters became inf after 2 pushes.*smaller learning rate"):
+        run.end()
+
+
+def test_the_rest_of_the_agent_comes_from_the_workers() -> None:
+    workflow = small("dqn", updates_per_iteration=1, eval_interval=0)
+    run = ParameterRun(workflow, settings_for(workflow))
+    rest = [np.full(x.shape, 7.0, x.dtype) for x in run.commands.rest]
+    body = bytes(run.commands.layout.num_bytes) + run.commands.rest_layout.to_bytes(rest)
+    run.commands.push({"worker": "a", "sequence": 1, "step": 0, "updates": 0, "steps": 1}, body)
+    assert all((leaf == 7.0).all() for leaf in jax.tree.leaves(run.agent_state.params.target))
+    assert not any((leaf == 7.0).all() for leaf in jax.tree.leaves(run.agent_state.params.online))

@@ -1,0 +1,234 @@
+"""A server and its workers: in threads, and in processes that are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evorl.parameter_server.parameter_client import ParameterClient
+from evorl.parameter_server.parameter_frames import CommandRefused
+from evorl.parameter_server.parameter_training import Served, serve_parameters, work
+from evorl.recorders.csv_recorder import CsvRecorder
+from evorl.runs.checkpointer import RunCheckpointer
+from tests.support.small_workflows import ONE_STEP_CONFIG, assert_close, assert_identical, small
+
+CONFIG = {
+    **ONE_STEP_CONFIG,
+    "workflow": "evorl.algorithms.a2c.A2CWorkflow",
+    "env": {"name": "CartPole-v1", "max_episode_steps": 10},
+    "total_timesteps": 64 * 12,
+}
+
+
+class _Serving:
+    """A server in a thread."""
+
+    def __init__(self, config: Any, **options: Any) -> None:
+        self.address, self.result, self._error = "", None, None
+        ready = threading.Event()
+
+        def on_ready(address: str) -> None:
+            self.address = address
+            ready.set()
+
+        def run() -> None:
+            try:
+                self.result = serve_parameters(config, on_ready=on_ready, **options)
+            except Exception as error:
+                self._error = error
+            ready.set()
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+        ready.wait()
+
+    def end(self) -> Served:
+        """What came of it, when it has ended by itself."""
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+        assert self.result is not None, "the server has not ended"
+        return self.result
+
+
+@contextlib.contextmanager
+def _serving(config: Any, **options: Any) -> Iterator[_Serving]:
+    stop = threading.Event()
+    serving = _Serving(config, should_stop=stop.is_set, **options)
+    try:
+        yield serving
+    finally:
+        stop.set()
+        serving._thread.join()
+
+
+@pytest.mark.parametrize("mode", ["fifo", "delay_compensation"])
+def test_one_worker_is_the_ordinary_training_to_the_bit(mode: str) -> None:
+    workflow = small("a2c", total_timesteps=64 * 5)
+    with _serving(workflow, settings={"mode": mode}) as serving:
+        worked = work(workflow, serving.address)
+        served = serving.end()
+    assert (worked.pushes, worked.accepted, worked.step) == (5, 5, 320)
+    assert (served.pushes, served.step, served.complete) == (5, 320, True)
+    state = workflow.init(0)
+    for _ in range(5):
+        _, state = workflow.iterate(state, 1)
+    assert_identical(served.agent_state, state.agent_state)
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
+def test_deltas_over_the_wire(algorithm: str, env: str) -> None:
+    """Target networks come back to the server, too."""
+    workflow = small(algorithm, env, total_timesteps=64 * 4)
+    with _serving(workflow, settings={"send": "delta"}) as serving:
+        worked = work(workflow, serving.address)
+        served = serving.end()
+    state = workflow.init(0)
+    for _ in range(worked.pushes):
+        _, state = workflow.iterate(state, 1)
+    assert_close(served.agent_state.params, state.agent_state.params, 1e-5)
+
+
+def test_several_workers_end_with_the_training(tmp_path: Path) -> None:
+    recorder = CsvRecorder(tmp_path / "metrics.csv")
+    workflow = small("a2c", total_timesteps=64 * 24, log_interval=64 * 8)
+    worked = []
+    with _serving(workflow, recorder=recorder) as serving:
+
+        def one(number: int) -> None:
+            worked.append(work(workflow, serving.address, worker=number))
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        served = serving.end()
+    recorder.close()
+    assert sum(x.accepted for x in worked) == served.pushes == 24
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert [row["timesteps"] for row in rows] == ["512", "1024", "1536"]
+    assert float(rows[-1]["train/episode_return"]) > 5
+    assert all(float(row["train/staleness"]) <= 24 for row in rows)
+
+
+def test_a_worker_may_go_and_another_come() -> None:
+    workflow = small("dqn", updates_per_iteration=1, learning_starts=64, total_timesteps=64 * 6)
+    with _serving(workflow) as serving:
+        first = work(workflow, serving.address, max_pushes=2)
+        second = work(workflow, serving.address, worker=1)
+        served = serving.end()
+    assert first.pushes == 2
+    assert served.pushes == first.accepted + second.accepted
+    assert served.complete
+
+
+WORKER = """
+import json, os, sys, time
+from evorl.parameter_server.parameter_training import work
+config, address, number, hurry = sys.argv[1:]
+# Slowly, so that the one that starts first does not do it all.
+work(json.loads(config), address, worker=int(number), should_stop=lambda: os.path.exists(hurry) or time.sleep(0.2))
+work(json.loads(config), address, worker=int(number))
+"""
+
+
+def test_a_training_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
+    """Two processes; one is killed when both have pushed, the other goes on to the end."""
+    config, hurry = {**CONFIG, "total_timesteps": 64 * 120}, tmp_path / "hurry"
+    with _serving(config) as serving, contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", WORKER, json.dumps(config), serving.address]
+        workers = [
+            stack.enter_context(subprocess.Popen([*command, str(i), str(hurry)], stderr=subprocess.PIPE, text=True))
+            for i in range(2)
+        ]
+        stack.callback(lambda: [worker.kill() for worker in workers])
+        with ParameterClient(serving.address) as client:
+            while client.n_step()["workers"] < 2 and all(worker.poll() is None for worker in workers):
+                time.sleep(0.02)
+        workers[1].kill()
+        hurry.touch()
+        _, told = workers[0].communicate(timeout=60)
+        assert workers[0].returncode == 0, told
+        served = serving.end()
+        assert workers[1].wait() == -signal.SIGKILL
+    assert served.complete
+    assert served.step == 64 * served.pushes == config["total_timesteps"]
+
+
+def test_a_signal_saves_and_the_next_server_goes_on(tmp_path: Path) -> None:
+    """Its worker waits for it meanwhile, and pushes on: from step k, with the parameters of then."""
+    checkpointer = RunCheckpointer(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def worker_then_signal(address: str) -> None:
+        def run() -> None:
+            work(CONFIG, address, max_pushes=5)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=run).start()
+
+    stopped = serve_parameters(CONFIG, checkpointer=checkpointer, on_ready=worker_then_signal)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert (stopped.step, stopped.pushes, stopped.complete) == (320, 5, False)
+    assert checkpointer.steps[-1] == 5
+    with _serving(CONFIG, checkpointer=checkpointer) as serving:
+        with ParameterClient(serving.address) as client:
+            standing, body = client.pull()
+        assert standing["step"] == 320
+        kept = np.frombuffer(body, np.float32)
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(stopped.agent_state.params)]
+        np.testing.assert_array_equal(kept, np.concatenate(leaves))
+        work(CONFIG, serving.address, worker=1)
+        assert serving.end().step == CONFIG["total_timesteps"]
+
+
+def test_a_worker_of_another_network_is_refused() -> None:
+    other = small("a2c", agent={"network": {"torso": [9]}})
+    with _serving(CONFIG) as serving, pytest.raises(CommandRefused, match="another network or algorithm"):
+        work(other, serving.address)
+
+
+def test_a_worker_needs_the_token() -> None:
+    with _serving(CONFIG, token="sesame") as serving:
+        with pytest.raises(CommandRefused, match="wants a token"):
+            work(CONFIG, serving.address, token="open")
+        assert work(CONFIG, serving.address, token="sesame", max_pushes=1).accepted == 1
+
+
+def test_an_open_address_without_a_token_is_refused() -> None:
+    with pytest.raises(ValueError, match="give a token"):
+        serve_parameters(CONFIG, "0.0.0.0:0", should_stop=lambda: True)
+
+
+def test_several_gradient_steps_are_refused_at_the_worker() -> None:
+    workflow = small("ppo")
+    with _serving(workflow) as serving, pytest.raises(ValueError, match="choose send=delta"):
+        work(workflow, serving.address)
+
+
+def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no space is left on its disk")
+
+    checkpointer = RunCheckpointer(tmp_path)
+    monkeypatch.setattr(checkpointer, "save", full)
+    serving = _Serving(CONFIG, checkpointer=checkpointer)
+    with ParameterClient(serving.address) as client, pytest.raises(CommandRefused, match="the server failed"):
+        client.checkpoint()
+    with pytest.raises(OSError, match="no space is left"):
+        serving.end()
