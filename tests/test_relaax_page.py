@@ -1,4 +1,4 @@
-"""The page for those who come from RELAAX: what it names exists, its settings are taken, and no capability is left out."""
+"""The page for those who come from RELAAX: what it names exists, settings are taken, no capability is left out."""
 
 from __future__ import annotations
 
