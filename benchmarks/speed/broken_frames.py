@@ -122,7 +122,7 @@ class BrokenFrames:
         if how == 0 and carrier == "rlx":
             return b"%d:" % rng.choice((2**24 + 1, 10**9 - 1, 10**9, 10**20)) + payload
         if how == 0:
-            return websocket_frame(payload, OPCODES[carrier], rng.choice((2**16, 2**24 + 1, 2**40, 2**63 - 1)))
+            return websocket_frame(bytes(payload), OPCODES[carrier], rng.choice((2**16, 2**24 + 1, 2**40, 2**63 - 1)))
         if how == 1:
             at = rng.randrange(len(payload))
             payload[at : at + 4] = struct.pack("<I" if carrier == "rlx" else ">I", rng.choice(LARGE))

@@ -5,6 +5,7 @@ Settings: ``frames`` (100,000), ``connections`` (50), ``clients`` (8, honest one
 
 from __future__ import annotations
 
+import atexit
 import logging
 import tempfile
 import time
@@ -76,6 +77,7 @@ def prepare() -> Any:
     settings = read_settings()
     prepare_runtime(1, settings.get("cache") or False)
     folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
     server = Server(records=True, store_metric=ClientMetrics(Path(folder.name)).store)
     honest = {"addresses": server.addresses, "clients": settings.get("clients", 8)}
 
@@ -108,7 +110,6 @@ def prepare() -> Any:
             **abuse,
         }
 
-    measure.folder = folder  # is removed when nobody measures any more
     return measure
 
 
