@@ -141,3 +141,8 @@ def test_action_distributions_read_network_outputs() -> None:
 def test_nonsense_is_refused_in_words(build, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_the_entropy_of_a_standard_normal() -> None:
+    """``1/2 (log 2 pi + 1)``, a bonus."""
+    np.testing.assert_allclose(Normal(jnp.zeros(1), jnp.ones(1)).entropy(), 1.4189, atol=5e-5)

@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,42 @@ def cpu_seconds_of(call: Callable[[], object], seconds: float = 0.3) -> float:
     return (time.process_time() - start) / count
 
 
-class Load:
-    """Clients in a process of their own, which ask from now on.
+class Clients:
+    """Clients in a process of their own, which play from now on until they are closed.
+
+    Args:
+        module: of the benchmarks, what they are.
+        settings: JSON, its argument.
+
+    Raises:
+        RuntimeError: they did not get as far as to be ready.
+    """
+
+    def __init__(self, module: str, settings: Mapping[str, Any]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"benchmarks.speed.{module}", json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None, "opened as a pipe"
+        if self._process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"clients did not come through, {settings}: {self.close()}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they have ended by themselves."""
+        return self._process.poll() is not None
+
+    def close(self) -> dict[str, Any]:
+        """What the clients saw."""
+        told, _ = self._process.communicate(timeout=STARTING_SECONDS)
+        return json.loads(told or "{}")
+
+
+class Load(Clients):
+    """Clients that ask the same over and over.
 
     Args:
         address: of the server, host and port.
@@ -120,22 +154,7 @@ class Load:
     ) -> None:
         hello, question = (base64.b64encode(message).decode() for message in messages)
         settings = {"address": list(address), "carrier": carrier, "clients": clients, "pause": pause}
-        command = [sys.executable, "-m", "benchmarks.speed.wire_load"]
-        self._process = subprocess.Popen(
-            [*command, json.dumps({**settings, "hello": hello, "question": question})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        assert self._process.stdout is not None, "opened as a pipe"
-        if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"clients over {carrier} did not come through: {self.close()}")
-
-    def close(self) -> dict[str, float]:
-        """What the clients saw."""
-        told, _ = self._process.communicate(timeout=STARTING_SECONDS)
-        return json.loads(told or "{}")
+        super().__init__("wire_load", {**settings, "hello": hello, "question": question})
 
 
 @contextlib.contextmanager

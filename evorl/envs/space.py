@@ -64,11 +64,13 @@ class Box(Space):
 
     Raises:
         ValueError: a lower bound above its upper bound, bounds that do not broadcast to ``shape``, or that are
-            values of a trace.
+            values of a trace; a dtype that is none of real numbers.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:
         self._dtype = np.dtype(dtype)
+        if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
         low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
         shape = np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape))
         self.low = _bound(low, shape, self._dtype, "low")

@@ -53,9 +53,9 @@ class PageEvents:
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.listeners += 1
         try:
-            await answer.prepare(request)
             # A page whose machine is gone reads no more, and is forgotten then.
             with contextlib.suppress(ConnectionError, TimeoutError):
+                await answer.prepare(request)
                 await self._write(answer)
         finally:
             self.listeners -= 1

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import jax
 import numpy as np
 
 from evorl.config.names import no_such
@@ -17,7 +18,7 @@ from evorl.serving.observations import ObservationError, observation_from
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
-MOST_NUMBERS = 2**24  # of a space that a client says it has: its bounds are arrays
+MOST_NUMBERS = 4096  # of a space that a client says it has, unless the server's own has more: its bounds are arrays
 MOST_DEPTH = 8  # of its parts
 
 
@@ -93,11 +94,13 @@ class Session:
         """
         try:
             command = message.get("command")
+            if type(command) is not str:  # an array would compare by its numbers
+                raise SessionError(f"unknown command{'' if command is None else f': {type(command).__name__}'}")
             if command == "update" and self.is_trusted:  # next to all of them
                 self._update(message)
                 return
             if command not in COMMANDS:
-                raise SessionError("unknown command" if command is None else no_such("command", str(command), COMMANDS))
+                raise SessionError(no_such("command", command[:100], COMMANDS))
             if not self.is_trusted and command != "init":
                 raise Refused("the first message must be init, with the token of this server.")
             getattr(self, f"_{command}")(message)
@@ -132,7 +135,7 @@ class Session:
         if message.get(name) is None:
             return
         try:
-            _refuse_vast(message[name], name)
+            _refuse_vast(message[name], name, max(MOST_NUMBERS, _num_numbers(space)))
             told = space_from_config(message[name], name)
         except (ValueError, TypeError, OverflowError) as error:
             raise SessionError(str(error) if name in str(error) else f"{name} is no space: {error}") from error
@@ -226,18 +229,27 @@ def reward_from(value: Any, name: str = "reward") -> float:
     return float(value)
 
 
-def _refuse_vast(config: Any, name: str, depth: int = 0) -> None:
+def _num_numbers(space: Space) -> int:
+    """Numbers of one element, of all parts together."""
+    return sum(math.prod(of.shape) for of in jax.tree.leaves(space.spec))
+
+
+def _refuse_vast(config: Any, name: str, most: int, depth: int = 0) -> None:
     """Raises ``SessionError`` for a description of a space that would take the server's memory."""
     if not isinstance(config, Mapping):
         return
     if depth > MOST_DEPTH:
         raise SessionError(f"{name} has parts in more than {MOST_DEPTH} of one another.")
-    shapes = [config["shape"]] if "shape" in config else [np.shape(config.get(bound, 0.0)) for bound in ("low", "high")]
-    sizes = [size for shape in shapes if isinstance(shape, list | tuple) for size in shape]
-    if math.prod(size for size in sizes if isinstance(size, int) and size) > MOST_NUMBERS:
-        raise SessionError(f"{name} has more than {MOST_NUMBERS} numbers.")
+    bounds = np.broadcast_shapes(*[np.shape(config.get(bound, 0.0)) for bound in ("low", "high")])
+    shape = config.get("shape", bounds)
+    if shape is None or isinstance(shape, Mapping):  # that of the bounds; a part of that name
+        shape = bounds
+    if not isinstance(shape, list | tuple) or not all(type(size) is int for size in shape):
+        raise SessionError(f"the shape of {name} must be a list of whole numbers.")
+    if max(math.prod(filter(None, shape)), math.prod(bounds)) > most:
+        raise SessionError(f"{name} has more than {most} numbers.")
     for part in config.values():
-        _refuse_vast(part, name, depth + 1)
+        _refuse_vast(part, name, most, depth + 1)
 
 
 def _flag(message: Mapping[str, Any], name: str) -> bool:

@@ -105,7 +105,10 @@ class WebServer:
                     raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
                 if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be a frame of any page
                     raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
-            return await handler(request)
+            try:
+                return await handler(request)
+            except ConnectionError:  # who has asked is gone, and is not answered
+                return web.Response(status=499)
 
         return check
 
@@ -221,7 +224,8 @@ class Conversation:
         sid = message.get("sid")
         if sid is not None and not isinstance(sid, str | int):
             raise ProtocolError("sid is text or a whole number.")
-        if message.get("command") == "disconnect":
+        command = message.get("command")
+        if isinstance(command, str) and command == "disconnect":
             if sid in self._sessions:
                 self._sessions.pop(sid).close()
             self._say(sid, {"response": "done"})

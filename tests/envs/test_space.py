@@ -144,6 +144,9 @@ def test_bad_arguments() -> None:
         Box(np.zeros(2), 1, (3,))
     with pytest.raises(ValueError, match="NaN"):
         Box(np.nan, 1)
+    for dtype in ("U3", "complex64", "object", "f4,f4", "M8[s]"):
+        with pytest.raises(ValueError, match="Box has real numbers"):
+            Box(0, 1, dtype=dtype)
     with pytest.raises(ValueError, match="at least one"):
         Discrete(0)
 

@@ -61,6 +61,23 @@ def test_values_are_those_of_the_formula(kernel: Any) -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_sum_of_five_bumps_by_its_numbers() -> None:
+    """Where the Gaussians have the factor 1: a multiple 6 of the paper's rule for a step of 1."""
+    layer = KernelActivationLayer(KernelActivation(size=5, boundary=2.0, gamma=6.0))
+    weights = jnp.array([[0.1, 0.2, 0.3, 0.4, 0.5]])
+    result = layer.apply({"params": {"weights": weights}}, jnp.array([[0.0], [1.5]]))
+    np.testing.assert_allclose(result[:, 0], [0.53172, 0.73293], atol=5e-6)
+
+
+def test_a_wave_is_fitted_by_weights_alone() -> None:
+    layer = KernelActivation(size=20, boundary=2.0)
+    x = jnp.linspace(-2.0, 2.0, 200)[:, None]
+    bumps = jnp.exp(-layer.sharpness * jnp.square(x - layer.grid))
+    weights = jnp.linalg.lstsq(bumps, jnp.sin(2 * x[:, 0]))[0]
+    fitted = KernelActivationLayer(layer).apply({"params": {"weights": weights[None]}}, x)
+    assert float(jnp.mean(jnp.square(fitted[:, 0] - jnp.sin(2 * x[:, 0])))) < 1e-2
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("initial", ["elu", "tanh"])
 def test_it_starts_near_a_known_activation(kernel: Any, initial: str) -> None:

@@ -113,6 +113,13 @@ def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
     assert _relative_error(_flat(jax.jit(product)(vector)), matrix @ _flat(vector)) <= 1e-4
 
 
+def test_score_product_of_three_trajectories_of_known_gradients() -> None:
+    """As RELAAX's trpo-d1: the mean of ``g (g v)``, here of single steps, and ``damping v``."""
+    gradients, vector = jnp.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]]), jnp.array([1.0, -1.0])
+    product = score_product(lambda p: (gradients @ p)[None], jnp.zeros(2), jnp.ones((1, 3)), jnp.ones((1, 3)))
+    np.testing.assert_allclose(product(vector) + 0.1 * vector, [1.1, -1.1], rtol=1e-6)
+
+
 def test_both_products_agree_over_many_trajectories_of_one_step() -> None:
     """Of single steps, with actions from the policy itself, both estimate the same matrix."""
     params = _params("categorical")

@@ -165,3 +165,23 @@ def test_flags_may_be_bools_and_batch_axes_any(window: dict) -> None:
 def test_shapes_are_checked(window: dict) -> None:
     with pytest.raises(AssertionError, match="shape"):
         returns.gae(**{**window, "next_values": window["next_values"][:-1]}, discount=DISCOUNT, gae_lambda=LAMBDA)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "values", "last", "discount", "lambda_", "expected"),
+    [
+        ([1, 1, 1], [0.5, 0.5, 0.5], 0.2, 0.97, 0.95, [2.4820, 1.6245, 0.6940]),
+        ([1, 0, 2], [0.5, 0.25, 1.0], 0.4, 0.9, 0.8, [1.8980, 1.6292, 1.36]),
+        ([1, 0, 2], [0.5, 0.25, 1.0], 0.4, 0.9, 1.0, [2.4116, 1.874, 1.36]),
+    ],
+)
+def test_advantages_as_relaax_has_them(
+    rewards: list[float], values: list[float], last: float, discount: float, lambda_: float, expected: list[float]
+) -> None:
+    """Of DPPO, and of DA3C, whose returns are the targets of lambda 1."""
+    now, following = jnp.array(values, jnp.float32), jnp.array([*values[1:], last], jnp.float32)
+    going_on = jnp.zeros(3)
+    told = jnp.array(rewards, jnp.float32)
+    advantages, targets = returns.gae(told, now, following, going_on, going_on, discount, lambda_)
+    np.testing.assert_allclose(advantages, expected, atol=5e-5)
+    np.testing.assert_allclose(targets, np.asarray(expected) + values, atol=5e-5)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.serving.test_session import Talk
+from evorl.envs.space import Box
+from tests.serving.test_session import FakeHost, Talk
 
 
 class TestSpaces:
@@ -26,6 +29,14 @@ class TestSpaces:
         "space",
         [
             {"shape": [10**6, 10**6]},
+            {"shape": [4000, 4000]},
+            {"shape": [4000.0, 4000.0]},
+            {"shape": ["4000", "4000"]},
+            {"shape": "99999999"},
+            {"shape": np.array([4000, 4000])},
+            {"shape": [1], "dtype": "U30000000"},
+            {"shape": [1], "dtype": "V300000000"},
+            {"shape": [1], "low": [0.0] * 100_000},
             {"shape": [2**40, 0]},
             {"low": [[0.0]] * 5000, "high": [[1.0] * 5000]},
             {"shape": [10**9], "dtype": "uint8"},
@@ -47,7 +58,19 @@ class TestSpaces:
     )
     def test_what_is_none_takes_no_memory(self, space: Any) -> None:
         talk = Talk(begun=False)
-        assert "obs_space" in talk.error("init", obs_space=space)
+        tracemalloc.start()
+        try:
+            assert "obs_space" in talk.error("init", obs_space=space)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * 10**6
+
+    def test_a_space_may_be_as_large_as_the_servers(self) -> None:
+        space = Box([0.0] * 5000, 1.0)
+        talk = Talk(FakeHost(obs_space=space), begun=False)
+        told = {"low": [0.0] * 5000, "high": [1.0] * 5000, "shape": None}
+        assert talk.say("init", obs_space=told) == {"response": "ready"}
 
     def test_parts_in_parts_in_parts_come_to_an_end(self) -> None:
         space: dict[str, Any] = {"shape": [2]}

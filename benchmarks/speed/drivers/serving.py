@@ -8,6 +8,7 @@ its next question, 0), ``alone`` (whether one client more, in a process of its o
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.speed.child import Reading, read_settings, serve
@@ -18,9 +19,14 @@ MAX_CLIENTS = 256
 
 
 class Server:
-    """Both servers, with what they answer by."""
+    """Both servers, with what they answer by.
 
-    def __init__(self, records: bool) -> None:
+    Args:
+        records: whether steps become batches, which a learner takes and forgets.
+        store_metric: takes what clients measure; ``None`` forgets it.
+    """
+
+    def __init__(self, records: bool, store_metric: Callable[..., None] | None = None) -> None:
         from evorl.serving.event_thread import EventThread
         from evorl.serving.segments import Segments
         from evorl.serving.serve_settings import ServeSettings
@@ -32,6 +38,8 @@ class Server:
         self.switchboard = Switchboard(
             self.policy.answering, segments, simulators.obs_space, simulators.action_space, MAX_CLIENTS
         )
+        if store_metric is not None:
+            self.switchboard.store_metric = store_metric
         if records:
             threading.Thread(target=self._forget, daemon=True).start()
         self.thread = EventThread(ServeSettings(bind="127.0.0.1:0", web="127.0.0.1:0"), self.switchboard)

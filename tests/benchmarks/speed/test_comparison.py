@@ -95,6 +95,8 @@ def test_comparisons_can_be_measured_and_judged():
     numbers = {"steps_per_second": 1.0, "steps_per_cpu_second": 1.0, "seconds": 1.0, "cpu_seconds": 1.0}
     numbers |= {"add_seconds": 1.0, "peak_bytes": 1.0, "state_bytes": 1.0, "added_bytes": 1.0, "late_bytes": 1.0}
     numbers |= {"message_cpu_seconds": 1.0, "policy_cpu_seconds": 1.0, "answer_seconds": 1.0, "mean_batch": 1.0}
+    abuse = "most_added_bytes lost_answers lost_afterwards clients_left left_errors honest_answers frames connections"
+    numbers |= dict.fromkeys(abuse.split(), 1.0)
     for name, comparison in COMPARISONS.items():
         assert comparison.quantity in numbers, name
         assert any(bar.limit != "-" for bar in comparison.bars), f"{name}: nothing is asked"

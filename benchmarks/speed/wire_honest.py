@@ -1,0 +1,204 @@
+"""Clients that play and check each answer, all in one process: ``python -m benchmarks.speed.wire_honest SETTINGS``.
+
+Settings, JSON: ``addresses`` (host and port by carrier: rlx, websocket), ``clients`` (8, by both in turn), ``pause``
+(seconds between an answer and the next question). It says ``ready`` when all have been answered, goes on until its
+input is closed, and tells what was asked, answered as it should be, and lost.
+
+Every second pair of clients exploits: its answers to the same state have to be the same each time, and are others than
+those that its neighbours get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.serving import STATE
+from evorl.serving.packed_messages import pack_message, unpack_message
+from evorl.serving.rlx import FrameReader, decode, encode, frame
+
+MOST_SECONDS = 20.0  # that an answer may take
+EPISODE_STEPS = 25
+NUM_STATES = 3  # that a client shows in turn
+TOLERANCE = 1e-4  # of the same action by programs for other numbers of questions
+
+
+class OverTcp:
+    """A conversation over RLX."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._frames = FrameReader()
+
+    async def ask(self, message: Mapping[str, Any]) -> Any:
+        """The answer to a message."""
+        self._writer.write(frame(encode(message)))
+        while True:
+            data = await self._reader.read(2**16)
+            if not data:
+                raise ConnectionError("the server has closed the connection")
+            if payloads := self._frames.feed(data):
+                (payload,) = payloads
+                return decode(payload)
+
+    async def close(self) -> None:
+        """Go."""
+        self._writer.close()
+
+
+class OverWebSocket:
+    """A conversation in MessagePack."""
+
+    def __init__(self, session: Any, socket: Any) -> None:
+        self._session, self._socket = session, socket
+
+    async def ask(self, message: Mapping[str, Any]) -> Any:
+        """The answer to a message."""
+        await self._socket.send_bytes(pack_message(message))
+        return unpack_message(await self._socket.receive_bytes())
+
+    async def close(self) -> None:
+        """Go."""
+        await self._socket.close()
+        await self._session.close()
+
+
+async def connect(carrier: str, address: Sequence[Any]) -> OverTcp | OverWebSocket:
+    """A connection to the server."""
+    host, port = address
+    if carrier == "rlx":
+        return OverTcp(*await asyncio.open_connection(host, port))
+    import aiohttp
+
+    session = aiohttp.ClientSession()
+    return OverWebSocket(session, await session.ws_connect(f"http://{host}:{port}/ws"))
+
+
+class Tally:
+    """What all clients saw."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients, self.begun = clients, 0
+        self.asked = self.answered = 0
+        self.seconds: list[float] = []
+        self.failures: list[str] = []
+
+    def told(self) -> dict[str, Any]:
+        """Of all answers how many were lost (or wrong), the median and the slowest of a hundred, in seconds."""
+        middle, slow = np.quantile(self.seconds or [np.nan], (0.5, 0.99))
+        return {
+            "asked": self.asked,
+            "lost": self.asked - self.answered,
+            "failures": self.failures[:10],
+            "answer_seconds": float(middle),
+            "slow_answer_seconds": float(slow),
+        }
+
+
+class Honest:
+    """One client.
+
+    Args:
+        number: of the client.
+        state: that it shows, more or less.
+        tally: of all of them.
+    """
+
+    def __init__(self, number: int, state: np.ndarray, tally: Tally) -> None:
+        self._tally = tally
+        self._exploits = number % 4 < 2
+        scales = np.arange(1, NUM_STATES + 1, dtype=state.dtype) + number * NUM_STATES
+        self._states = [state * (scale / NUM_STATES / tally.clients) for scale in scales]
+        self._known: dict[int, np.ndarray] = {}
+        self._steps = 0
+
+    async def play(
+        self, carrier: str, address: Sequence[Any], pause: float, is_over: Callable[[], bool], began: Callable[[], None]
+    ) -> None:
+        """Episode after episode, until it is over; what goes wrong is noted and ends it."""
+        connection = None
+        try:
+            connection = await connect(carrier, address)
+            await self._ask(connection, {"command": "init", "exploit": self._exploits}, {"response": "ready"})
+            began()
+            while not is_over():
+                await self._step(connection)
+                await asyncio.sleep(pause)
+        except Exception as error:
+            self._tally.failures.append(f"{carrier}: {type(error).__name__} {error}")
+        finally:
+            if connection is not None:
+                await connection.close()
+
+    async def _step(self, connection: OverTcp | OverWebSocket) -> None:
+        step = self._steps % EPISODE_STEPS
+        which = self._steps % NUM_STATES
+        self._steps += 1
+        message = {"command": "update", "reward": 0.5 if step else None, "state": self._states[which]}
+        if step == EPISODE_STEPS - 1:
+            await self._ask(connection, {**message, "terminal": True}, {"response": "action", "data": None})
+            return
+        answer = await self._ask(connection, {**message, "terminal": False}, None)
+        action = np.asarray(answer["data"], np.float64)
+        if answer["response"] != "action" or not np.isfinite(action).all():
+            raise ValueError(f"no action: {answer}")
+        if self._exploits:
+            known = self._known.setdefault(which, action)
+            if action.shape != known.shape or np.abs(action - known).max() > TOLERANCE:
+                raise ValueError(f"the answer is another's: {action} instead of {known}")
+        self._tally.answered += 1
+
+    async def _ask(self, connection: OverTcp | OverWebSocket, message: Mapping[str, Any], expected: Any) -> Any:
+        """The answer, which counts where it is the expected one; the caller checks and counts where none is given."""
+        self._tally.asked += 1
+        start = time.perf_counter()
+        answer = await asyncio.wait_for(connection.ask(message), MOST_SECONDS)
+        self._tally.seconds.append(time.perf_counter() - start)
+        if expected is not None:
+            if answer != expected:
+                raise ValueError(f"{answer} instead of {expected}")
+            self._tally.answered += 1
+        return answer
+
+
+async def play_together(
+    addresses: Mapping[str, Sequence[Any]],
+    is_over: Callable[[], bool],
+    clients: int = 8,
+    pause: float = 0.005,
+    state: np.ndarray = STATE,
+    all_began: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """All clients in one loop, until it is over; what ``Tally.told`` gives."""
+    tally = Tally(clients)
+
+    def began() -> None:
+        tally.begun += 1
+        if tally.begun == clients:
+            all_began()
+
+    players = []
+    for number in range(clients):
+        carrier = ("rlx", "websocket")[number % 2]
+        players.append(Honest(number, state, tally).play(carrier, addresses[carrier], pause, is_over, began))
+    await asyncio.gather(*players)
+    return tally.told()
+
+
+def main() -> None:
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    settings = json.loads(sys.argv[1])
+    told = asyncio.run(play_together(is_over=over.is_set, all_began=lambda: print("ready", flush=True), **settings))
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A server among clients that keep no rule: it goes on, in words, and those who play beside them lose nothing.
+
+``python -m benchmarks.speed serving_abuse`` is the same with 100,000 frames, and looks at memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.speed.wire_abuse import abuse
+from benchmarks.speed.wire_honest import EPISODE_STEPS, play_together
+from tests.serving.test_connections import Listening, listening
+
+pytest.importorskip("aiohttp", reason="clients over WebSocket need the extra serve")
+FRAMES = 2000
+CLIENTS = 4
+
+
+class Players(threading.Thread):
+    """Honest clients, which play until they are stopped."""
+
+    def __init__(self, addresses: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self._addresses = addresses
+        self._begun, self._over = threading.Event(), threading.Event()
+        self._told: dict[str, Any] = {}
+        self.start()
+        assert self._begun.wait(20.0)
+
+    def run(self) -> None:
+        """Play."""
+        state = np.array([0.9], np.float32)
+        playing = play_together(
+            self._addresses, self._over.is_set, CLIENTS, pause=0.002, state=state, all_began=self._begun.set
+        )
+        self._told = asyncio.run(playing)
+
+    def stop(self) -> dict[str, Any]:
+        """What they saw."""
+        self._over.set()
+        self.join(30.0)
+        return self._told
+
+
+def recorded_steps(server: Listening) -> dict[int, list[int]]:
+    """The steps that were kept of each session, in their order."""
+    segments, steps = server.place.segments, defaultdict(list)
+    for row in [*segments._full, *segments._left, *segments._open.values()]:
+        for place in row.steps:
+            session, step = place.arrays[0][place.row]
+            steps[int(session)].append(int(step))
+    return {session: sorted(kept) for session, kept in steps.items()}
+
+
+def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    before = threading.active_count()
+    with listening(web="127.0.0.1:0", max_clients=100) as server, caplog.at_level(logging.WARNING):
+        addresses = {}
+        for carrier, address in zip(("rlx", "websocket"), server.thread.addresses, strict=True):
+            host, _, port = address.rpartition("//")[2].rpartition(":")
+            addresses[carrier] = (host, int(port))
+        players = Players(addresses)
+        done = asyncio.run(abuse(addresses, connections=50, frames=FRAMES))
+        told = players.stop()
+
+        assert done["frames"] == FRAMES
+        assert done["connections"] > 200, "nobody was thrown out"
+        assert done["answered"] > FRAMES / 2
+        assert told["failures"] == []
+        assert told["lost"] == 0
+        assert told["asked"] > 100 * CLIENTS
+        assert [record.getMessage() for record in caplog.records] == [], "an error that was not put in words"
+
+        end = time.monotonic() + 10.0
+        while server.switchboard.num_clients and time.monotonic() < end:
+            time.sleep(0.02)
+        assert server.switchboard.num_clients == 0
+        assert server.switchboard.failure is None
+        # Those who came first had the first numbers; two of the four are learned from. A step is known by the question
+        # that tells its outcome; the first of an episode tells none.
+        kept = recorded_steps(server)
+        learners = [session for session in range(CLIENTS) if session in kept]
+        assert len(learners) == CLIENTS / 2
+        for session in learners:
+            last = kept[session][-1]
+            assert kept[session] == [step for step in range(last + 1) if step % EPISODE_STEPS]
+        newcomers = Players(addresses)
+        time.sleep(0.1)
+        assert newcomers.stop()["lost"] == 0
+    assert threading.active_count() == before
