@@ -60,12 +60,13 @@ class RlxConnection(asyncio.Protocol):
         self._session = Session(server.host, self._send)
         self.watched: Watched | None = None
         self._transport: Any = None
+        self._now = asyncio.get_running_loop().time
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
         self._transport = transport
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
-        self.watched = Watched(self._server.settings, asyncio.get_running_loop().time())
+        self.watched = Watched(self._server.settings, self._now())
         if not self._server.let_in(self):
             self._send({"response": "error", "message": "this server has too many connections: try again later."})
             transport.close()
@@ -76,8 +77,8 @@ class RlxConnection(asyncio.Protocol):
         if watched is None or self._transport.is_closing():
             return
         try:
-            for payload in self._payloads(data, watched):
-                if watched.note(asyncio.get_running_loop().time(), 1):
+            for payload in self._reader.feed(data) if watched.has_begun else self._payloads(data, watched):
+                if watched.note(self._now(), 1):
                     most = self._server.settings.max_messages_per_second
                     raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
                 session.receive(self._messages.decode(payload))

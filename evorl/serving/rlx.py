@@ -91,27 +91,40 @@ def _text(text: str) -> bytes:
 
 
 def _pairs(message: Mapping[str, Any], depth: int) -> bytes:
-    for key in message:
-        if type(key) is not str and not isinstance(key, str):
-            raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
     return b"".join([_key(key) + _value(value, depth) for key, value in message.items()])
 
 
-_key = functools.lru_cache(maxsize=1024)(_text)
+@functools.lru_cache(maxsize=1024)
+def _key(key: Any) -> bytes:
+    if not isinstance(key, str):
+        raise TypeError(f"the key {key!r} is no string: RLX has no other keys")
+    return _text(key)
+
+
+@functools.lru_cache(maxsize=1024)
+def _word(word: str) -> bytes:
+    return bytes((STRING,)) + _text(word)
+
+
+# What nearly every message has, found by its type.
+_USUAL: dict[type, Any] = {
+    type(None): lambda value: bytes((NULL,)),
+    bool: lambda value: bytes((BOOLEAN, value)),
+    float: functools.partial(struct.Struct("<Bd").pack, DOUBLE),
+    str: lambda value: _word(value) if len(value) < 32 else bytes((STRING,)) + _text(value),
+}
 
 
 def _value(value: Any, depth: int) -> bytes:
-    if value is None:
-        return bytes((NULL,))
-    if isinstance(value, bool):
-        return bytes((BOOLEAN, value))
+    usual = _USUAL.get(type(value))
+    if usual is not None:
+        return usual(value)
     if isinstance(value, float):
         return struct.pack("<Bd", DOUBLE, value)
     if isinstance(value, int):
         return _integer(value, INT4 if -(2**31) <= value < 2**31 else INT64)
     if isinstance(value, str):
-        raw = value.encode("utf-8")
-        return struct.pack("<BI", STRING, len(raw)) + raw
+        return bytes((STRING,)) + _text(value)
     if isinstance(value, Image):
         size = struct.pack("<3I", value.width, value.height, len(value.data))
         return bytes((IMAGE,)) + _text(value.mode) + size + value.data

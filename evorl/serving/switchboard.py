@@ -19,6 +19,7 @@ import numpy as np
 
 from evorl.envs.space import Space
 from evorl.serving.answering import MOST_TOGETHER, Answered, Question
+from evorl.serving.gathering import Gathering
 from evorl.serving.observations import action_as_sent
 from evorl.serving.segments import Place, Segments
 from evorl.serving.session import Refused
@@ -79,6 +80,7 @@ class Switchboard:
         self._asked: collections.deque[Question] = collections.deque()
         self._leaving: dict[int, int] = {}  # slots of sessions that are gone, but for their last questions
         self._turn_is_due = False
+        self._gathering = Gathering()
         self._has_learned = True  # since a policy was published: the next one is another
         self._is_held = False  # whether those who learn wait for the learner
         self._lock = threading.Condition()  # of segments, which the learner reads
@@ -151,6 +153,10 @@ class Switchboard:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
+        if not self._is_held and self._gathering.has_paused(len(self._asked), len(self._sessions)):
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._turn)  # behind what the loop reads next
+            return
         self._turn_is_due = False
         if self.failure is not None:
             return
