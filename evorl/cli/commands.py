@@ -241,8 +241,12 @@ def serve(arguments: list[str]) -> None:
 
 def serve_parameters(arguments: list[str]) -> None:
     """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
-    goes_on = any(argument.startswith(("resume=", "parameters=")) for argument in arguments)
-    train(arguments if goes_on else ["parameters=server", *arguments])
+    from evorl.cli.parameter_serving import refuse_ordinary_run
+
+    given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
+    if given.get("resume"):
+        refuse_ordinary_run(given["resume"], given.get("runs_folder", "runs"))
+    train(arguments if {"resume", "parameters"} & given.keys() else ["parameters=server", *arguments])
 
 
 def evaluate(arguments: list[str]) -> None:

@@ -110,6 +110,18 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
     config.devices = 1
 
 
+def refuse_ordinary_run(which: str, runs_folder: str) -> None:
+    """Raises ``ValueError`` where the run that is to go on is none of a parameter server, in words."""
+    from evorl.runs.folder import RunFolder
+
+    folder = RunFolder.find(which, runs_folder)
+    if folder.load_config(trust=True).get("parameters") is None:
+        raise ValueError(
+            f"{folder.path} is a training without a parameter server, which goes on by evorl train "
+            f"resume={folder.path}. Leave out resume= to begin one with a parameter server."
+        )
+
+
 def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterService | None:
     """What a config with ``parameters`` has served; ``None`` for another one.
 

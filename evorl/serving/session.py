@@ -45,8 +45,8 @@ class Host(Protocol):
         """Have a question answered, soon."""
         ...
 
-    def episode(self, exploit: bool, episode_return: float, length: int) -> None:
-        """An episode has come to its end."""
+    def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
+        """An episode of a session has come to its end."""
         ...
 
     def store_metric(self, method: str, name: str, y: Any, x: float | None, /) -> None:
@@ -171,7 +171,7 @@ class Session:
         self.is_waiting = not over
         self._host.ask(question)
         if over:
-            self._host.episode(self._exploit, self._return, self._length)
+            self._host.episode(number, self._exploit, self._return, self._length)
             self._reply({"response": "action", "data": None})
 
     def _answered(self, action: Any) -> None:

@@ -1,7 +1,7 @@
 """Between conversations and the agent: all who have asked in one turn of the event loop are answered together.
 
-Runs in the thread of the event loop, but for what the learner calls: ``note_new_policy``, ``wait_for_batch``
-and ``wait_for_episodes``.
+Runs in the thread of the event loop, but for what the learner calls: ``note_new_policy``, ``wait_for_batch``,
+``begin_evaluation`` and ``wait_for_episodes``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Switchboard:
         self._free = list(range(max_clients))[::-1]
         self._max_clients = max_clients
         self._greedy: set[int] = set()  # numbers of the sessions that exploit
+        self._began_before: set[int] = set()  # of these, those whose episode began before the evaluation
         self._sessions: set[int] = set()
         self._next_number = 0
         self._asked: collections.deque[Question] = collections.deque()
@@ -123,6 +124,7 @@ class Switchboard:
         self.cut(number)
         self._sessions.discard(number)
         self._greedy.discard(number)
+        self._began_before.discard(number)
         self._free.append(self._leaving.pop(number))
 
     def cut(self, number: int) -> None:
@@ -133,11 +135,15 @@ class Switchboard:
 
     def ask(self, question: Question) -> None:
         """See ``Host``."""
+        if question.starts:
+            self._began_before.discard(question.session)
         self._asked.append(question)
         self._schedule()
 
-    def episode(self, exploit: bool, episode_return: float, length: int) -> None:
+    def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
         """See ``Host``."""
+        if number in self._began_before:
+            return
         if exploit:
             with self._lock:
                 self.greedy_returns.append((episode_return, length))
@@ -245,6 +251,12 @@ class Switchboard:
         if segments.max_lag != 0:  # else whoever asks waits for the policy that is learned from this batch
             self._release()
         return batch
+
+    def begin_evaluation(self) -> None:
+        """Greedy episodes count from now on, those that begin from now on. Called by the learner."""
+        with self._lock:
+            self._began_before = set(self._greedy)
+            self.greedy_returns = []
 
     def wait_for_episodes(self, count: int, seconds: float, should_stop: Callable[[], bool]) -> list[tuple[float, int]]:
         """Return and length of so many greedy episodes, fewer if time is over. Called by the learner."""

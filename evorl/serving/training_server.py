@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
+from evorl.agent import RandomAgent
 from evorl.envs.remote import RemoteSimulators
 from evorl.ops.trees import Packed
 from evorl.serving.answering import Answering
@@ -84,6 +85,8 @@ class TrainingServer(ByValue):
         simulators = getattr(workflow.env, "simulators", None)
         if simulators is None or not isinstance(simulators.usual, RemoteSimulators):
             raise ValueError("a server trains by simulators that come to it: choose env=remote.")
+        if isinstance(workflow.agent, RandomAgent):
+            raise ValueError(f"{name} learns nothing from simulators: take an agent such as ppo, dqn or sac.")
         if not workflow.collects_as_its_family:
             raise ValueError(
                 f"{name} does not learn from rollouts, which is what simulators elsewhere give: take an agent such as "
@@ -120,7 +123,7 @@ class TrainingServer(ByValue):
         """Means over episodes of clients that exploit; NaN where none has ended one in time."""
         acting, _ = _peek(workflow, state)
         self._publish(acting, message)
-        self.switchboard.greedy_returns.clear()
+        self.switchboard.begin_evaluation()
         episodes = []
         if self.switchboard.num_greedy:
             episodes = self.switchboard.wait_for_episodes(

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from evorl.cli.commands import serve_parameters
 from evorl.cli.parameter_serving import (
     check_handed_out,
     handed_out,
@@ -25,6 +27,7 @@ from evorl.cli.parameter_serving import (
 )
 from evorl.cli.stored_run import build_workflow
 from evorl.parameter_server.parameter_client import ParameterClient
+from evorl.runs.folder import RunFolder
 from tests.support.command_line import SMALL
 from tests.support.config_files import composed
 
@@ -76,6 +79,12 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert int(rows[-1]["timesteps"]) >= 640
     assert float(rows[-1]["eval/episode_return"]) > 0
+
+
+def test_an_ordinary_run_does_not_go_on_by_a_parameter_server(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, OmegaConf.create({"workflow": "evorl.algorithms.a2c.A2CWorkflow"}))
+    with pytest.raises(ValueError, match="goes on by evorl train resume="):
+        serve_parameters([f"resume={folder.path}"])
 
 
 def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:

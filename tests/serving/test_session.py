@@ -42,7 +42,7 @@ class FakeHost:
     def ask(self, question: Question) -> None:
         self.questions.append(question)
 
-    def episode(self, exploit: bool, episode_return: float, length: int) -> None:
+    def episode(self, number: int, exploit: bool, episode_return: float, length: int) -> None:
         self.events.append(("episode", exploit, episode_return, length))
 
     def store_metric(self, *metric: Any) -> None:

@@ -61,11 +61,11 @@ class Place:
         number, slot = self.switchboard.enter(exploit)
         return SimpleNamespace(number=number, slot=slot, exploit=exploit)
 
-    def ask(self, client: Any, over: bool = False) -> None:
+    def ask(self, client: Any, over: bool = False, starts: bool = False) -> None:
         step = self.steps[client.number] = self.steps.get(client.number, -1) + 1
         answer = None if over else lambda action: self.told.append((client.number, action))
         question = Question(
-            client.number, client.slot, step, np.zeros(1), 0.0, step == 0, over, False, client.exploit, answer
+            client.number, client.slot, step, np.zeros(1), 0.0, starts or step == 0, over, False, client.exploit, answer
         )
         self.switchboard.ask(question)
 
@@ -274,14 +274,29 @@ def test_a_learner_that_waits_is_woken_or_stopped() -> None:
 def test_greedy_episodes_are_counted_and_waited_for() -> None:
     place = Place()
     for number in range(3):
-        place.switchboard.episode(True, float(number), number)
-        place.switchboard.episode(False, 10.0, 5)
+        place.switchboard.episode(0, True, float(number), number)
+        place.switchboard.episode(1, False, 10.0, 5)
     assert place.switchboard.wait_for_episodes(2, 9.0, lambda: False) == [(1.0, 1), (2.0, 2)]
     assert place.switchboard.greedy_returns == []
     assert place.switchboard.mean_return == 10.0
     started = time.monotonic()
     assert place.switchboard.wait_for_episodes(2, 0.05, lambda: False) == []
     assert time.monotonic() - started < 2.0
+
+
+@in_a_loop
+async def test_episodes_that_began_before_the_evaluation_do_not_count() -> None:
+    place = Place()
+    early, late = place.enter(exploit=True), place.enter(exploit=True)
+    place.ask(early, starts=True)
+    await turns()
+    place.switchboard.begin_evaluation()
+    place.switchboard.episode(early.number, True, 1.0, 1)
+    for client in (early, late):
+        place.ask(client, starts=True)
+        await turns()
+        place.switchboard.episode(client.number, True, 2.0, 1)
+    assert place.switchboard.wait_for_episodes(2, 9.0, lambda: False) == [(2.0, 1), (2.0, 1)]
 
 
 @in_a_loop

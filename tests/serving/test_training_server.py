@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.cli.stored_run import build_workflow
 from evorl.ops.trees import pack
 from evorl.serving import training_server
 from evorl.serving.serve_settings import ServeSettings
@@ -20,6 +21,7 @@ from evorl.serving.training_server import TrainingServer
 from evorl.types import PyTreeDict, PyTreeNode
 from evorl.workflows.workflow import Workflow
 from tests.serving.test_answering import GRU
+from tests.support.config_files import composed
 from tests.support.rlx_client import PlayingClient, playing
 from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
 from tests.support.small_workflows import small
@@ -59,7 +61,7 @@ class Served:
                 self.batches.append((jax.tree.map(np.asarray, packed.unpack()), batch[1]))
             return batch
 
-        self.server.switchboard.wait_for_batch = noted  # pyright: ignore[reportAttributeAccessIssue]
+        self.server.switchboard.wait_for_batch = noted
 
     def publish(self) -> None:
         """Act by the present policy."""
@@ -274,6 +276,12 @@ class TestRefusals:
     def test_in_words(self, workflow: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
             TrainingServer(workflow(), ServeSettings(bind="127.0.0.1:0"))
+
+    def test_who_acts_at_random_learns_nothing(self) -> None:
+        spaces = ["env.obs_space={shape: [4]}", "env.action_space={n: 2}"]
+        workflow = build_workflow(composed("agent=random", "env=remote", *spaces))
+        with pytest.raises(ValueError, match="learns nothing from simulators: take an agent such as"):
+            TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))
 
     def test_evolution_is_no_learner_from_rollouts(self) -> None:
         workflow = small("neuroevolution", {"library": "remote", "name": "simulator", **DISCRETE})
