@@ -126,6 +126,10 @@ class CommandServer:
 
     async def close(self) -> None:
         """Hang up. A command that runs is finished first."""
+        # Who was let in a moment ago has a task that can be cancelled some turns of the loop later; a listener that was
+        # closed meanwhile would leave such a socket open for good.
+        for _ in range(4):
+            await asyncio.sleep(0)
         if self._server is not None:
             self._server.close()
         for task in self._connections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import shutil
 import socket
@@ -273,6 +274,14 @@ def test_a_frame_that_stops_half_way_is_hung_up_on() -> None:
         connection.sendall(frame({"command": "n_step"})[:6])
         with contextlib.suppress(ConnectionError):
             assert not connection.recv(1)
+
+
+def test_who_was_just_let_in_is_hung_up_on_too() -> None:
+    """A connection of which no task knows yet would stay open, and warn as it is collected."""
+    for _ in range(20):
+        with served({}) as address, _connection(address):
+            pass
+    gc.collect()
 
 
 def test_connections_are_so_many() -> None:
