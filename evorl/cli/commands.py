@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "act": Command(
         "Serve the policy of a run to simulators, games and robots that ask over the network.",
-        "run=<run>|latest [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
+        "run=<run>|latest|policy=<file> [bind=127.0.0.1:7001] [web=127.0.0.1:7003]",
         "evorl.export.policy_serving:act_from_arguments",
         "evorl.export.policy_serving:OPTIONS",
     ),

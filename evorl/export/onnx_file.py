@@ -106,6 +106,9 @@ class OnnxSession:
 
     Raises:
         ImportError: ``onnxruntime`` is not installed.
+
+    Attributes:
+        about: JSON, what was said of the policy when the file was written; empty where nothing was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,6 +117,7 @@ class OnnxSession:
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
+        self.about = self._session.get_modelmeta().custom_metadata_map.get("evorl", "")
         self._inputs = {given.name for given in self._session.get_inputs()}
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:

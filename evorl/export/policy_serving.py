@@ -11,6 +11,7 @@ from evorl.cli.command_options import Option, read_options
 
 OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
+    "policy": Option(None, "instead of a run the file of evorl export, format=onnx or jax", text=True),
     "runs_folder": Option("runs", "where run folders are"),
     "checkpoint": Option("best", "whose policy acts: best, latest or an iteration"),
     "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
@@ -24,13 +25,13 @@ OPTIONS = {
     "max_clients": Option(256, "clients at a time"),
     "max_frame": Option(2**24, "bytes of a message"),
     "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever"),
-    "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
+    "trust": Option(False, "whether the run or file may name code outside evorl: true only if you trust its maker"),
 }
 _OF_THE_SERVER = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
 
 
 def act_from_arguments(arguments: Sequence[str]) -> None:
-    """Serve the policy of a stored run until Ctrl-C.
+    """Serve the policy of a stored run, or of an exported file, until Ctrl-C.
 
     Args:
         arguments: ``name=value``, see ``OPTIONS``.
@@ -46,8 +47,7 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     from evorl.serving.serve_settings import serve_settings
 
     given, _ = read_options(arguments, OPTIONS, "evorl act")
-    if not given["run"]:
-        raise ValueError("Which run? Give run=<folder>, or run=latest.")
+    _check_which(given)
     for name in ("sample", "trust"):
         checked_value(given[name], bool, name)
     follow = given["follow"]
@@ -57,7 +57,8 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
     except ValueError as error:  # of a training these settings are a part
         raise ValueError(str(error).replace("serve.", "")) from error
-    with PolicyServer.of_run(given, settings) as server, stop_on_signals() as should_stop:
+    make = PolicyServer.of_file if given["policy"] else PolicyServer.of_run
+    with make(given, settings) as server, stop_on_signals() as should_stop:
         print(f"{server.stored.in_words()}\nClients are waited for at {', '.join(server.addresses)}.", flush=True)
         looked = time.monotonic()
         while not should_stop():
@@ -68,6 +69,17 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
                     print(f"From now on: {server.stored.in_words()}", flush=True)
                 looked = time.monotonic()
         print(f"{server.switchboard.num_answers:,} actions were given.")
+
+
+def _check_which(given: dict[str, Any]) -> None:
+    """Raises ``ValueError`` where neither or both of run and policy are given, or what a file has no choice of."""
+    if not given["run"] and not given["policy"]:
+        raise ValueError("Which policy? Give run=<folder>, run=latest, or policy=<file of evorl export>.")
+    if not given["policy"]:
+        return
+    fixed = [name for name in ("run", "checkpoint", "sample", "follow") if given[name] != OPTIONS[name].default]
+    if fixed:
+        raise ValueError(f"policy={given['policy']} is one policy for good: leave out {', '.join(fixed)}.")
 
 
 class PolicyServer:
@@ -112,6 +124,13 @@ class PolicyServer:
     def of_run(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
         """The server of a stored run's policy."""
         return cls(_loaded(options), settings, options)
+
+    @classmethod
+    def of_file(cls, options: dict[str, Any], settings: Any) -> PolicyServer:
+        """The server of an exported policy."""
+        from evorl.export.exported_policy import read_exported
+
+        return cls(read_exported(options["policy"], options["trust"]), settings, options)
 
     def look_for_newer(self) -> bool:
         """Act by the checkpoint that is the best, or the latest, by now; whether it is another one."""

@@ -88,6 +88,10 @@ class PortablePolicy:
         outputs = jax.vmap(self.row)(*(inputs[port.name] for port in self.inputs))
         return {port.name: output for port, output in zip(self.outputs, outputs, strict=True)}
 
+    def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+        """``rows`` as a program, which is compiled for each number of rows."""
+        return jax.jit(self.rows)
+
     def initial_memory(self, num_rows: int) -> dict[str, np.ndarray]:
         """The memory with which episodes start, by name."""
         return {port.name: np.zeros((num_rows, *port.shape), port.dtype) for port in self.memory}

@@ -23,7 +23,7 @@ class PolicyAnswering:
     def __init__(self, policy: Any, num_slots: int, seed: int = 0) -> None:
         self._num_slots, self._seed = num_slots, seed
         self._memory = policy.initial_memory(num_slots + 1)
-        self._policy, self._rows = policy, jax.jit(policy.rows)
+        self._policy, self._rows = policy, policy.runnable()
 
     def compile_all(self) -> None:
         """Compile for every number of questions now, rather than while somebody waits."""
@@ -44,7 +44,7 @@ class PolicyAnswering:
         """
         if policy.inputs != self._policy.inputs or policy.outputs != self._policy.outputs:
             raise ValueError("the newer policy has other inputs or outputs than the one that is served.")
-        rows = jax.jit(policy.rows)
+        rows = policy.runnable()
         self._compile(policy, rows)
         self._policy, self._rows = policy, rows
 

@@ -68,7 +68,7 @@ def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Which run"),
+        ([], "Which policy"),
         (["run=latest", "bind=0.0.0.0:7001"], "needs a token: give token="),
         (["run=latest", "follow=-1"], "follow must be a number of seconds"),
         (["run=latest", "prot=1"], "prot"),

@@ -1,0 +1,176 @@
+"""Policies read back from the files of ``evorl export``: ONNX and StableHLO, which are data and run no Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.export import FORMATS
+from evorl.export.portable_policy import Port, PortablePolicy
+from evorl.runs.files import RunFolderError
+
+MOST_BYTES = 2**30  # of a file
+# What programs of ours call besides their own operations; others could reach into this process.
+KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
+_CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedPolicy:
+    """The policy of a file.
+
+    Attributes:
+        policy: the policy; its ``runnable`` is the file's program.
+        path: of the file.
+        title: of the environment.
+        algorithm: that it was trained by.
+        timesteps: of that training.
+        checkpoint: nothing that could change.
+    """
+
+    policy: PortablePolicy
+    path: Path
+    title: str
+    algorithm: str
+    timesteps: int
+    checkpoint: None = None
+
+    def in_words(self) -> str:
+        """Which policy it is, in a line."""
+        return f"{self.algorithm} in {self.title} after {self.timesteps:,} steps, {self.path}"
+
+
+class ProgramPolicy(PortablePolicy):
+    """A policy whose program is given whole, for any number of rows; ``row`` is one of them."""
+
+    def runnable(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+        """The program."""
+        return lambda inputs: dict(zip((port.name for port in self.outputs), self.row(inputs), strict=True))
+
+
+def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
+    """The policy of a file that ``evorl export`` wrote with ``format=onnx`` or ``format=jax``.
+
+    Args:
+        path: of the file; beside one of StableHLO lies its description, of the same name with ``.json``.
+        trust: whether a StableHLO program may call what is not its own.
+
+    Raises:
+        RunFolderError: there is no such file, or it is none of these, is damaged or is not to be trusted; in words.
+        ImportError: onnxruntime is not installed, with the line that does it.
+    """
+    path = Path(path).expanduser()
+    readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
+    if path.suffix not in readers:
+        raise RunFolderError(
+            f"{path} is no policy that can be served: expected a file {' or '.join(readers)} of evorl export. A file "
+            ".py is a program of its own, which is not run here."
+        )
+    if not path.is_file():
+        raise RunFolderError(f"There is no file {path}: write one by evorl export run=<run> format=onnx.")
+    if path.stat().st_size > MOST_BYTES:
+        raise RunFolderError(f"{path} has {path.stat().st_size:,} bytes, and a policy has {MOST_BYTES:,} at most.")
+    about, call = readers[path.suffix](path, trust)
+    try:
+        return ExportedPolicy(
+            _policy_of(about, call), path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"])
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunFolderError(f"{path} does not say what evorl export says of a policy: {error!r}.") from error
+
+
+def _read_onnx(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
+    del trust  # its operators are a closed set
+    from evorl.export.onnx_file import OnnxSession
+
+    try:
+        session = OnnxSession(path)
+    except ImportError:
+        raise
+    except Exception as error:  # of onnxruntime's own kinds
+        raise RunFolderError(f"{path} is no ONNX model: {str(error)[:200]}") from error
+    return _said(path, session.about), session
+
+
+def _read_stablehlo(path: Path, trust: bool) -> tuple[dict[str, Any], Callable[..., Any]]:
+    described = path.with_suffix(".json")
+    if not described.is_file():
+        raise RunFolderError(f"{described} is missing: it lies beside {path.name} and says what goes in and comes out.")
+    about, content = _said(path, described.read_text(encoding="utf-8")), path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != about.get("sha256"):
+        raise RunFolderError(f"{path} is not the file that {described.name} was written for: export the policy again.")
+    try:
+        exported = jax.export.deserialize(bytearray(content))
+        calls = set(_CALLS.findall(exported.mlir_module())) - KNOWN_CALLS
+    except Exception as error:  # of flatbuffers, MLIR and jax
+        raise RunFolderError(f"{path} is no program of jax.export: {str(error)[:200]}") from error
+    if calls and not trust:
+        raise RunFolderError(
+            f"{path} calls {', '.join(sorted(calls))}, which evorl's policies do not: give trust=true if you trust its "
+            "maker."
+        )
+    return about, jax.jit(exported.call)
+
+
+def _said(path: Path, text: str) -> dict[str, Any]:
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} does not say what evorl export says of a policy: {error}.") from error
+    if not isinstance(about, dict):
+        raise RunFolderError(f"{path} does not say what evorl export says of a policy.")
+    return about
+
+
+def _policy_of(about: Mapping[str, Any], call: Callable[..., Any]) -> PortablePolicy:
+    memory, random = about["memory"], about["random"]
+    inputs, outputs = ([_port(port) for port in about[name]] for name in ("inputs", "outputs"))
+
+    def program(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        told = call({port.name: given[port.name] for port in inputs})
+        return tuple(told[port.name] for port in outputs)
+
+    return ProgramPolicy(
+        observations=tuple(port for port in inputs if port.name not in memory and port.name not in random),
+        memory=tuple(port for port in inputs if port.name in memory),
+        draws=tuple(port for port in inputs if port.name in random),
+        kinds=tuple(random[port.name] for port in inputs if port.name in random),
+        results=tuple(port for port in outputs if port.name not in memory.values()),
+        row=program,
+        obs_space=space_of(about["observation_space"]),
+        action_space=space_of(about["action_space"]),
+        action_repeat=int(about["action_repeat"]),
+    )
+
+
+def _port(described: Mapping[str, Any]) -> Port:
+    return Port(described["name"], tuple(int(size) for size in described["shape"][1:]), np.dtype(described["dtype"]))
+
+
+def space_of(described: Mapping[str, Any]) -> Space:
+    """The space that ``described_space`` tells as plain data. Raises ``ValueError`` where it tells none."""
+    kind = described["kind"]
+    if kind == "dict":
+        return DictSpace({name: space_of(part) for name, part in described["spaces"].items()})
+    if kind == "tuple":
+        return TupleSpace([space_of(part) for part in described["spaces"]])
+    if kind == "discrete":
+        return Discrete(int(described["n"]))
+    if kind == "box":
+        low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
+        return Box(low, high, described["shape"], described["dtype"])
+    raise ValueError(f"{kind!r} is no space that a policy can be served for")
+
+
+def _bound(described: Any, infinite: float) -> np.ndarray:
+    numbers = np.asarray(described, object)
+    return np.where(numbers == None, infinite, numbers).astype(np.float64)  # noqa: E711 - each of an array
