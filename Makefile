@@ -8,6 +8,8 @@ ARGS    ?=
 VENV    := .venv
 BIN     := $(VENV)/bin
 # Bytecode is written when a module is first imported: compiling all of it ahead would double the time to install.
+# Where it may not be written, as in some containers, each process that a test starts would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP     := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt
 TRAIN   ?= agent=ppo env=cartpole seed=2
 

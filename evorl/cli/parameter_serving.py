@@ -30,9 +30,10 @@ OPTIONS = {
     "worker": Option(0, "which one this is, from 0: each has random draws of its own"),
     "token": Option(None, "that the server wants; env:NAME reads a variable", text=True),
     "cert": Option(None, "file of the server's TLS certificate; null for no TLS", text=True),
+    "profile_dir": Option(None, "folder for where the time goes, as trace.json", text=True),
     "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
 }
-_OF_THE_WIRE = ("bind", "token", "cert", "key")
+_OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
 _OF_THE_RUN = ("workflow", "seed", "deterministic")  # that workers need besides the settings of the workflow
 
 
@@ -80,6 +81,7 @@ class ParameterService(NamedTuple):
             on_ready=tell,
             should_stop=should_stop,
             handed_out=handed_out(self.config),
+            profile_dir=self.config.parameters.get("profile_dir"),
         )
 
 
@@ -221,7 +223,16 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         check_handed_out(config, address, given["trust"])
         prepare_for(config)
         seed = int(config.get("seed", 0))
-        worked = work(config, address, worker=worker, seed=seed, token=token, tls=tls, should_stop=should_stop)
+        worked = work(
+            config,
+            address,
+            worker=worker,
+            seed=seed,
+            token=token,
+            tls=tls,
+            should_stop=should_stop,
+            profile_dir=given["profile_dir"],
+        )
     print(
         f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes counted; the server is at "
         f"{worked.step:,} steps.",

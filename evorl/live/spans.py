@@ -43,6 +43,11 @@ class Spans:
         self._zero = time.time_ns() - time.perf_counter_ns()
         self._named = False
 
+    @property
+    def are_on(self) -> bool:
+        """Whether anything is measured."""
+        return self._file is not None
+
     @contextlib.contextmanager
     def span(self, name: str, **told: float | int | str) -> Iterator[None]:
         """Within: what this takes is measured, also where it ends by an error.
@@ -91,11 +96,13 @@ class Spans:
                 self._named = True
             self._file.append("\n".join(map(json.dumps, waiting)))
 
-    def close(self) -> None:
-        """Write all and close the file."""
+    def close(self) -> Path | None:
+        """Write all, close the file, and put what all processes have written by now in one, see ``merge_spans``."""
         self.flush()
-        if self._file is not None:
-            self._file.close()
+        if self._file is None:
+            return None
+        self._file.close()
+        return merge_spans(self._file.path.parent)
 
     def _add(self, event: dict[str, Any]) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.live.spans import Spans
 from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
 from evorl.parameter_server.parameter_wire import Command
@@ -99,12 +100,13 @@ class ParameterCommands:
         self._recent: collections.deque[Pushed] = collections.deque(maxlen=_RECENT)
         self._parameters: bytes | None = None
 
-    def table(self) -> dict[str, Command]:
-        """The commands by name: nothing else can be called."""
+    def table(self, spans: Spans | None = None) -> dict[str, Command]:
+        """The commands by name, of which pulls and pushes are measured: nothing else can be called."""
         num_bytes = self.layout.num_bytes + self.rest_layout.num_bytes
+        spans = spans or Spans(None)
         return {
-            "pull": Command(self.pull),
-            "push": Command(self.push, num_bytes),
+            "pull": Command(spans.instrumented(self.pull)),
+            "push": Command(spans.instrumented(self.push), num_bytes),
             "checkpoint": Command(self.checkpoint),
             "n_step": Command(self.n_step),
             "config": Command(self.config),

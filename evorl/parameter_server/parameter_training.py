@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import AgentState
+from evorl.live.spans import Spans
 from evorl.metrics import EpisodeStatistics
 from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.parameter_client import ParameterClient
@@ -63,6 +64,7 @@ def serve_parameters(
     patience: float = 10.0,
     limits: WireLimits | None = None,
     handed_out: Mapping[str, Any] | None = None,
+    profile_dir: str | None = None,
 ) -> Served:
     """Keep the parameters of a training until ``total_timesteps`` environment steps of its workers took effect.
 
@@ -82,6 +84,7 @@ def serve_parameters(
         patience: seconds in which workers may hear of the end.
         limits: of connections.
         handed_out: a config for workers that have none, as JSON has words for it; ``None`` to give them none.
+        profile_dir: folder for where the time goes, see ``evorl.live.spans``; ``None`` for none.
 
     Raises:
         ValueError: the workflow cannot work for a parameter server, or a setting is wrong; or others can reach the
@@ -92,10 +95,10 @@ def serve_parameters(
     workflow = workflow_of(config)
     run = ParameterRun(workflow, settings_for(workflow, settings), seed, recorder, checkpointer)
     run.commands.handed_out = handed_out
-    with _asked_to_stop(should_stop) as stop:
-        asyncio.run(
-            _serve(run, bind, CommandServer(run.commands.table(), token, limits, tls), on_ready, stop, patience)
-        )
+    spans = Spans(profile_dir, "parameter server")
+    with _asked_to_stop(should_stop) as stop, contextlib.closing(spans):
+        server = CommandServer(run.commands.table(spans), token, limits, tls)
+        asyncio.run(_serve(run, bind, server, on_ready, stop, patience))
     agent_state = run.end()
     step = run.commands.step
     return Served(agent_state, step, run.commands.pushes, step >= workflow.total_timesteps)
@@ -168,6 +171,7 @@ def work(
     attempts: int = 10,
     should_stop: Callable[[], bool] = lambda: False,
     max_pushes: int | None = None,
+    profile_dir: str | None = None,
 ) -> Worked:
     """Learn for a parameter server until it says that the training is over.
 
@@ -181,6 +185,7 @@ def work(
         attempts: to reach the server, each time; pauses between them grow up to 6 seconds.
         should_stop: asked after every push; true ends the work.
         max_pushes: so many, and no more.
+        profile_dir: folder for where the time goes, see ``evorl.live.spans``; ``None`` for none.
 
     Raises:
         ValueError: the config is of another network than the server's, or does not fit what it wants sent.
@@ -188,12 +193,16 @@ def work(
         ServerLost: it cannot be reached.
     """
     workflow = workflow_of(config)
-    with ParameterClient(address, f"worker{worker}", token, attempts, tls) as client:
+    spans = Spans(profile_dir, f"worker {worker}")
+    with (
+        contextlib.closing(spans),
+        ParameterClient(address, f"worker{worker}", token, attempts, tls) as client,
+    ):
         wanted = client.n_step()
         workflow = workflow.replace(total_timesteps=float(wanted["total_timesteps"]))
         settings_for(workflow, {"send": wanted["send"]})
         local = ParameterWorker(workflow, wanted["send"], seed, worker)
-        link = _Link(client, local, wanted)
+        link = _Link(client, local, wanted, spans)
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
             link.work_once()
     return Worked(link.pushes, link.accepted, link.step)
@@ -202,9 +211,11 @@ def work(
 class _Link:
     """A worker and its server: what was pulled last, and what was pushed so far."""
 
-    def __init__(self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any]) -> None:
+    def __init__(
+        self, client: ParameterClient, local: ParameterWorker, wanted: Mapping[str, Any], spans: Spans
+    ) -> None:
         served = local.served
-        self._client, self._local = client, local
+        self._client, self._local, self._spans = client, local, spans
         self._layout = FlatArrays(served.taken_from(local.agent_state))
         self._rest = FlatArrays(served.rest_of(local.agent_state))
         if (self._layout.digest, self._rest.digest) != (wanted["parameters"], wanted["rest"]):
@@ -224,19 +235,19 @@ class _Link:
 
     def work_once(self) -> None:
         """One iteration by the parameters that were pulled, its push, and the next pull."""
-        done = self._local.work(self._params, self.step)
+        with self._spans.span("update"):
+            done = self._local.work(self._params, self.step)
         if done.sent is not None:
             rest = self._rest.to_bytes(self._local.served.rest_of(self._local.agent_state))
-            answer = self._client.push(
-                self._layout.to_bytes(done.sent) + rest,
-                step=self.step,
-                updates=self._updates,
-                steps=done.steps,
-                **_told(done.metrics),
-            )
+            body = self._layout.to_bytes(done.sent) + rest
+            stands = {"step": self.step, "updates": self._updates, "steps": done.steps}
+            with self._spans.span("push", steps=done.steps):
+                answer = self._client.push(body, **stands, **_told(done.metrics))
             self.pushes += 1
             self.accepted += bool(answer["accepted"])
-        self._take(*self._client.pull())
+        with self._spans.span("pull"):
+            pulled = self._client.pull()
+        self._take(*pulled)
 
 
 def _told(metrics: PyTreeDict) -> dict[str, Any]:

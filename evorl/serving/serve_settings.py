@@ -30,6 +30,7 @@ class ServeSettings(PyTreeNode):
         max_policy_lag: the most updates that a policy may be old when what it did is learned from; null for 1, or any
             where the algorithm corrects for it. With 0 everybody waits for the update.
         eval_seconds: that an evaluation waits for episodes of clients that exploit.
+        profile_dir: folder for where the server's time goes, as ``trace.json``; null for none.
     """
 
     bind: str = pytree_field(static=True, default="127.0.0.1:7001")
@@ -44,6 +45,7 @@ class ServeSettings(PyTreeNode):
     max_messages_per_second: float = pytree_field(static=True, default=0.0)
     max_policy_lag: float | None = pytree_field(static=True, default=None)
     eval_seconds: float = pytree_field(static=True, default=60.0)
+    profile_dir: str | None = pytree_field(static=True, default=None)
 
     ranges: ClassVar[dict[str, str]] = {
         "hello_seconds": "(0, inf)",

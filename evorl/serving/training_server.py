@@ -15,6 +15,7 @@ import numpy as np
 from evorl.actors.host_loop import stacked_rows
 from evorl.agent import RandomAgent
 from evorl.envs.remote import RemoteSimulators
+from evorl.live.spans import Spans
 from evorl.ops.trees import Packed
 from evorl.serving.answering import Answering
 from evorl.serving.client_metrics import ClientMetrics
@@ -52,6 +53,7 @@ class TrainingServer(ByValue):
     ) -> None:
         self.settings, self.should_stop = settings, should_stop
         self._metrics: ClientMetrics | None = None
+        self._spans = Spans(settings.profile_dir, "training server")
         self.check(workflow)
         simulators = workflow.env.simulators.usual
         self._answering = Answering(workflow, settings.max_clients, records=True)
@@ -109,11 +111,15 @@ class TrainingServer(ByValue):
         for _ in range(num_iterations):
             acting, state = _begin(workflow, state)
             self._publish(acting, message)
-            batch = self.switchboard.wait_for_batch(self.should_stop)
+            with self._spans.span("collect"):
+                batch = self.switchboard.wait_for_batch(self.should_stop)
             if batch is None:
                 break
             arrays, cuts, lag = batch
-            metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
+            with self._spans.span("update"):
+                metrics, state = _learn(workflow, state, self._packed(arrays), cuts)
+                if self._spans.are_on:
+                    jax.block_until_ready(state)
             rows.append(metrics | self._told(lag, message))
             if self._metrics is not None:
                 self._metrics.advance(steps + len(rows) * workflow.timesteps_per_iteration)
@@ -181,6 +187,7 @@ class TrainingServer(ByValue):
             self._thread = None
         if self._metrics is not None:
             self._metrics.close()
+        self._spans.close()
 
 
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:

@@ -45,7 +45,8 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
     if idle:
         raise ValueError(
             f"{name} has no lasting {', '.join(idle)}, or changes parameters by other means than an optimizer: whole "
-            "trajectories would have to be sent, not gradients. Use actors, or the devices of a mesh."
+            "trajectories have to be sent, not gradients: evorl serve gathers those of simulators elsewhere, actors "
+            "those of environments here."
         )
     return workflow
 

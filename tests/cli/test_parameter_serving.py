@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import re
 import signal
 import subprocess
@@ -60,15 +61,16 @@ def _serving(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
         server.communicate()
 
 
-def _worker(address: str, number: int) -> subprocess.Popen[str]:
-    command = [*EVORL, "work", address, f"worker={number}"]
+def _worker(address: str, number: int, *words: str) -> subprocess.Popen[str]:
+    command = [*EVORL, "work", address, f"worker={number}", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     words = [*SERVER, f"runs_folder={tmp_path}", "total_timesteps=640", "parameters.mode=averaging"]
-    with _serving([*words, "parameters.num_gradients=2"]) as (server, address):
-        workers = [_worker(address, number) for number in range(2)]
+    profile = tmp_path / "profile"
+    with _serving([*words, "parameters.num_gradients=2", f"parameters.profile_dir={profile}"]) as (server, address):
+        workers = [_worker(address, number, f"profile_dir={profile}") for number in range(2)]
         for number, worker in enumerate(workers):
             said, _ = worker.communicate(timeout=240)
             assert worker.returncode == 0, said
@@ -79,6 +81,10 @@ def test_two_workers_train_to_the_end(tmp_path: Path) -> None:
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert int(rows[-1]["timesteps"]) >= 640
     assert float(rows[-1]["eval/episode_return"]) > 0
+    spans = [event for event in json.loads((profile / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len({span["pid"] for span in spans if span["name"] == "push"}) == 3  # the server's, and of each worker
+    assert len({span["pid"] for span in spans if span["name"] == "update"}) == 2
+    assert all(span["dur"] > 0 for span in spans)
 
 
 def test_an_ordinary_run_does_not_go_on_by_a_parameter_server(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -44,8 +46,8 @@ def made(case: str) -> Workflow:
 class Served:
     """A workflow with its server, and the batches that were learned from."""
 
-    def __init__(self, case: str, **settings: Any) -> None:
-        workflow = made(case)
+    def __init__(self, case: str | Workflow, **settings: Any) -> None:
+        workflow = made(case) if isinstance(case, str) else case
         self.server = TrainingServer(workflow, ServeSettings(**{**SETTINGS, **settings}))
         self.workflow = workflow.replace(actors=self.server)
         self.state = workflow.init(0)
@@ -249,6 +251,15 @@ def test_who_waits_can_be_stopped_without_a_row(serve: Any) -> None:
     stop.clear()
     with playing(served.address, 1, 2):
         assert served.iterate(1)["serving/clients"].shape == (1,)
+
+
+def test_a_profile_says_where_the_time_went(serve: Any, tmp_path: Path) -> None:
+    served = serve("ppo", profile_dir=str(tmp_path / "profile"))
+    with playing(served.address, 1, 2):
+        served.iterate(3)
+    served.server.close()
+    spans = json.loads((tmp_path / "profile" / "trace.json").read_text())["traceEvents"]
+    assert [span["name"] for span in spans if span["ph"] == "X"] == ["collect", "update"] * 3
 
 
 def test_a_failure_of_the_policy_ends_the_training(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

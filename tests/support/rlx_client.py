@@ -65,15 +65,22 @@ class PlayingClient(threading.Thread):
     """Plays a ``Script`` until the server goes, or so many actions were told; notes what it did.
 
     Attributes:
+        script: what it plays.
         steps: of each what it showed before, the action, the reward, what it showed then, and how the episode ended.
         returns: of its episodes.
     """
 
     def __init__(
-        self, address: Any, seed: int, exploit: bool = False, most: int | None = None, lengths: Any = (4, 3, 6)
+        self,
+        address: Any,
+        seed: int,
+        exploit: bool = False,
+        most: int | None = None,
+        lengths: Any = (4, 3, 6),
+        kind: type[Script] = Script,
     ) -> None:
         super().__init__(daemon=True)
-        self.script, self.exploit, self.most = Script(seed, lengths), exploit, most
+        self.script, self.exploit, self.most = kind(seed, lengths), exploit, most
         self.steps: list[tuple[np.ndarray, Any, float, np.ndarray, bool, bool]] = []
         self.returns: list[float] = []
         self.failure: Any = None

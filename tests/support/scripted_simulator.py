@@ -18,6 +18,7 @@ from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import small
 
 CONTINUOUS = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.0, "high": 1.0}}
+PICTURE = {"shape": [8, 6], "dtype": "uint8", "low": 0, "high": 255}
 DISCRETE = {"obs_space": {"shape": [3]}, "action_space": {"n": 4}}
 
 
@@ -65,6 +66,14 @@ class Script:
     def _obs(self, total: float) -> np.ndarray:
         place = 1.7321 * self.seed + 0.9173 * self.episode + 0.31419 * self.step_number  # no two are the same
         return np.sin(place + np.arange(3) + 0.1 * total).astype(np.float32)
+
+
+class PictureScript(Script):
+    """A script that shows grey pictures, ``PICTURE``, of which no two are the same."""
+
+    def _obs(self, total: float) -> np.ndarray:
+        shown = np.random.default_rng([self.seed, self.episode, self.step_number])
+        return shown.integers(0, 256, PICTURE["shape"], np.uint8)
 
 
 class ScriptedRow(HostVectorEnv):
