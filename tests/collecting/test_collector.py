@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import sys
 from typing import Any
 
 import gymnasium
@@ -170,15 +170,25 @@ class _Idle(HostAgent):
         return self.calls & 1, {}
 
 
-def _seconds(act: Any) -> float:
-    started = time.process_time()
-    act()
-    return time.process_time() - started
+def _calls(act: Any) -> int:
+    """How many Python functions are called while it acts: what code costs, the same on any machine at any hour."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def test_collecting_costs_little_beside_the_environment() -> None:
-    """At least 70 % of the pace of a bare loop over CartPole, in the best of several tries on a busy machine."""
-    env, steps, agent = gymnasium.make("CartPole-v1"), 20_000, _Idle()
+    """Three calls a step at most beside those of a bare loop over CartPole, which are seven."""
+    env, steps, agent = gymnasium.make("CartPole-v1"), 2000, _Idle()
 
     def bare() -> None:
         env.reset(seed=0)
@@ -193,9 +203,6 @@ def test_collecting_costs_little_beside_the_environment() -> None:
         for _ in range(steps // 250):
             collector.collect(agent, 250)
 
-    share = 0.0
-    for _ in range(8):
-        share = max(share, _seconds(bare) / _seconds(collect))
-        if share >= 0.7:
-            break
-    assert share >= 0.7
+    bare()
+    collect()
+    assert _calls(collect) <= _calls(bare) + 3 * steps

@@ -39,7 +39,9 @@ def run_process(arguments: Sequence[str], cache_home: str, until: str | None = N
         RuntimeError: the process failed, or never said ``until``.
     """
     command = [sys.executable, *(str(ROOT / a) if a.endswith(".py") else a for a in arguments)]
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    # Bytecode is kept as on a user's machine, where only the first start of all compiles sources.
+    left_out = {"JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment["XDG_CACHE_HOME"] = cache_home
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
