@@ -25,6 +25,7 @@ SHARE_DRIPPED = 0.01  # of the frames, in pieces with pauses between them
 MOST_PIECES, MOST_PAUSE = 200, 0.03  # seconds
 MOST_FRAMES_A_VISIT = 40
 WAYS_OUT = ("close", "abort", "write_eof")
+LEAVING_SECONDS = 0.1
 CLOSED_BY_SERVER = 0x88  # the first byte of a frame of WebSocket
 
 
@@ -114,8 +115,8 @@ class Abuser:
     def _leave(self, line: Line) -> None:
         with contextlib.suppress(OSError):
             getattr(line.transport, self._rng.choice(WAYS_OUT))()
-        if not line.is_over:  # who only ends what it says is gone a little later
-            asyncio.get_running_loop().call_later(0.1, line.transport.abort)
+        # Who only ends what it says is gone a little later.
+        asyncio.get_running_loop().call_later(LEAVING_SECONDS, line.transport.abort)
 
 
 async def abuse(
@@ -131,6 +132,7 @@ async def abuse(
         address = addresses["rlx" if carrier == "rlx" else "websocket"]
         abusers.append(Abuser(address, carrier, share, seed * connections + i, tally))
     await asyncio.gather(*[abuser.stay() for abuser in abusers])
+    await asyncio.sleep(LEAVING_SECONDS)  # the last are gone, too
     return dict(tally)
 
 

@@ -16,6 +16,8 @@ from evorl.serving.session import Host, Refused, Session
 HELLO_BYTES = 4096  # of a message before init was understood
 WRITE_BUFFER_BYTES = 2**20  # that a client may leave unread
 BACKLOG = 512
+PARTING_SECONDS = 0.5  # that clients have to read what was sent last, where a server ends
+PARTING_ROUNDS = 25
 
 
 class Watched:
@@ -57,7 +59,7 @@ class RlxConnection(asyncio.Protocol):
         self._server = server
         self._reader = FrameReader(min(HELLO_BYTES, server.settings.max_frame))
         self._messages = RepeatedMessages(Limits(max_frame=server.settings.max_frame))
-        self._session = Session(server.host, self._send)
+        self._session = Session(server.host, self.send)
         self.watched: Watched | None = None
         self._transport: Any = None
         self._now = asyncio.get_running_loop().time
@@ -68,7 +70,7 @@ class RlxConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         self.watched = Watched(self._server.settings, self._now())
         if not self._server.let_in(self):
-            self._send({"response": "error", "message": "this server has too many connections: try again later."})
+            self.send({"response": "error", "message": "this server has too many connections: try again later."})
             transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -86,7 +88,7 @@ class RlxConnection(asyncio.Protocol):
                     watched.has_begun = True
                     self._reader = FrameReader(self._server.settings.max_frame)
         except ProtocolError as error:
-            self._send({"response": "error", "message": str(error)})
+            self.send({"response": "error", "message": str(error)})
             self.close()
         except Refused:
             self.close()
@@ -102,7 +104,7 @@ class RlxConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read what it is sent: it is dropped."""
-        self._transport.abort()
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -113,7 +115,17 @@ class RlxConnection(asyncio.Protocol):
         """Send what is left to send, and end it."""
         self._transport.close()
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def abort(self) -> None:
+        """End it, whatever is left to send."""
+        self._transport.abort()
+
+    @property
+    def num_unread(self) -> int:
+        """Bytes that were sent and have not gone out: the client does not read them."""
+        return self._transport.get_write_buffer_size()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message, where the connection is open."""
         if not self._transport.is_closing():
             self._transport.write(frame(encode(message)))
 
@@ -179,6 +191,13 @@ class RlxServer:
             self._server.close()
         for connection in list(self.connections):
             connection.close()
+        await asyncio.sleep(0)
+        for _ in range(PARTING_ROUNDS):
+            if not self.connections:
+                return
+            await asyncio.sleep(PARTING_SECONDS / PARTING_ROUNDS)
+        for connection in list(self.connections):
+            connection.abort()
         await asyncio.sleep(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from evorl.serving.client import encode, frame
-from evorl.serving.connections import HELLO_BYTES, WRITE_BUFFER_BYTES, tls_context
+from evorl.serving.connections import HELLO_BYTES, WRITE_BUFFER_BYTES, RlxServer, tls_context
 from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
 from tests.serving.test_session import TOKEN
@@ -312,3 +313,21 @@ def test_nothing_is_left_when_it_ends() -> None:
     assert threading.active_count() == before
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(address, 2.0)
+
+
+def test_who_does_not_read_keeps_no_server_from_ending() -> None:
+    async def run() -> bool:
+        server = RlxServer(ServeSettings(bind="127.0.0.1:0"), Place(num_rows=8).switchboard)
+        await server.start()
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(server.address)
+            while not server.connections:
+                await asyncio.sleep(0.01)
+            (connection,) = server.connections
+            while not connection.num_unread:
+                connection.send({"response": "error", "message": "a" * 2**16})
+            await asyncio.wait_for(server.stop(), 20.0)
+            return bool(server.connections)
+
+    assert not asyncio.run(run())
