@@ -1,8 +1,8 @@
 """What an app's one file of settings, ``app.yaml``, says.
 
 Its entries: ``version`` of the package it is for; ``agent`` and ``training``, of which the training server is told;
-``environment``, how the simulator is started and whatever it reads itself; addresses of ``server`` and ``metrics``; and
-``run``, how long.
+``environment``, how the simulator is started and whatever it reads itself; addresses of ``server`` and ``metrics``;
+``parameters``, of a parameter server that several servers learn for; and ``run``, how long.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from evorl.apps.app_text import read_mapping
-from evorl.config.values import check_names, checked_mapping, checked_value
+from evorl.config.values import check_names, checked_mapping, checked_value, positive
 
 APP_FILE = "app.yaml"
-_ENTRIES = ("version", "agent", "algorithm", "training", "environment", "server", "metrics", "run")
-_PORTS = {"server": 7001, "metrics": 7002}
+_ENTRIES = ("version", "agent", "algorithm", "training", "environment", "server", "metrics", "parameters", "run")
+_PORTS = {"parameters": 7000, "server": 7001, "metrics": 7002}
+_OF_ADDRESSES = ("bind", "bind_by_env_var", "token", "token_by_env_var")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,21 @@ class RunSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class SharedParameters:
+    """A parameter server, and the servers that learn for it.
+
+    Attributes:
+        address: of the parameter server.
+        servers: how many learn for it on a machine, at ports from that of ``server``.
+        settings: what else stands there, as in ``evorl serve-parameters parameters.mode=averaging``.
+    """
+
+    address: Address
+    servers: int
+    settings: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class AppConfig:
     """An app.
 
@@ -71,6 +87,7 @@ class AppConfig:
         environment: all of the section, for the simulator to read.
         server: where the training server listens.
         metrics: where the live page is; ``None`` for none.
+        parameters: of a parameter server; ``None`` where the training server keeps its own.
         run: how long, how patiently.
     """
 
@@ -81,6 +98,7 @@ class AppConfig:
     environment: Mapping[str, Any]
     server: Address
     metrics: Address | None
+    parameters: SharedParameters | None
     run: RunSettings
 
     def environment_command(self, python: str) -> list[str]:
@@ -127,6 +145,7 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
         environment=environment,
         server=_address(config.get("server"), "server", variables),
         metrics=None if "metrics" not in config else _address(config["metrics"], "metrics", variables),
+        parameters=_shared_parameters(config.get("parameters"), variables),
         run=RunSettings(**checked),
     )
 
@@ -153,9 +172,19 @@ def _words(command: Any) -> list[str]:
     return [str(word) for word in command]
 
 
+def _shared_parameters(section: Any, variables: Mapping[str, str]) -> SharedParameters | None:
+    if section is None:
+        return None
+    usual = {"bind_by_env_var": "EVORL_PARAMETERS_BIND", "token_by_env_var": "EVORL_PARAMETERS_TOKEN"}
+    settings = {**usual, **checked_mapping(section, "parameters")}
+    address = {name: settings.pop(name) for name in _OF_ADDRESSES if name in settings}
+    servers = positive(settings.pop("servers", 1), "parameters.servers")
+    return SharedParameters(_address(address, "parameters", variables), servers, settings)
+
+
 def _address(section: Any, name: str, variables: Mapping[str, str]) -> Address:
     section = checked_mapping(section, name)
-    check_names(section, ("bind", "bind_by_env_var", "token", "token_by_env_var"), f"entry of {name}")
+    check_names(section, _OF_ADDRESSES, f"entry of {name}")
     bind, token = section.get("bind", f"127.0.0.1:{_PORTS[name]}"), section.get("token")
     bind = variables.get(str(section.get("bind_by_env_var")), bind)
     token = variables.get(str(section.get("token_by_env_var")), token)

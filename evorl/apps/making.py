@@ -40,6 +40,8 @@ metrics: # where a browser sees how it goes
   bind_by_env_var: EVORL_METRICS_BIND
   token_by_env_var: EVORL_METRICS_TOKEN
 
+parameters: null # {servers: 2, mode: averaging, num_gradients: 2}: a parameter server that two servers learn for
+
 """
 _RUN = """\
 run:

@@ -43,8 +43,9 @@ def supervise(
 ) -> int:
     """Run the processes of an app. Ctrl-C and SIGTERM end them all; a second one at once.
 
-    Servers are there before environments are started. When all environments have ended the servers are told to; without
-    any, servers go on until a needed one ends. None is left when this returns, nor what they started themselves.
+    Servers are there before environments are started. When all environments have ended the servers are told to, the
+    last one first; without any, servers go on until a needed one ends. None is left when this returns, nor what they
+    started themselves.
 
     Args:
         servers: in the order they are started.
@@ -69,7 +70,8 @@ def supervise(
                 log.say(_OWN, f"{len(players)} {'environment has' if len(players) == 1 else 'environments have'} ended")
         finally:
             _end(players, settings.stop_seconds, log, received)  # servers save what they have when nobody plays
-            _end(serving, settings.stop_seconds, log, received)
+            for server in reversed(serving):  # who needs another one ends before it
+                _end([server], settings.stop_seconds, log, received)
     if received:
         return 128 + received[0]
     counted = {program.name for program in (*servers, *environments) if program.needed}

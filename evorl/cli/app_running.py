@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from evorl.apps.app_config import APP_FILE, AppConfig, read_app
+from evorl.apps.app_config import APP_FILE, Address, AppConfig, read_app
 from evorl.apps.prefixed_log import PrefixedLog
 from evorl.apps.supervision import Program, supervise
 from evorl.cli.app_training import own_configs, training_words
 from evorl.cli.app_words import without_flags
+from evorl.cli.calling import as_override
 from evorl.cli.command_options import Option, read_options
+from evorl.cli.parameter_serving import worker_number
 from evorl.config.names import no_such
 from evorl.config.values import checked_value, positive
 
-COMPONENTS = ("all", "server", "environment", "metrics")
+COMPONENTS = ("all", "parameters", "server", "environment", "metrics")
 OPTIONS = {
     "n": Option(1, "environments at a time (or -n 4)"),
     "exploit": Option(False, "the first environment plays by the policy as it is, and is not learned from (--exploit)"),
     "show_ui": Option(False, "the first environment shows itself, if it can (--show-ui)"),
+    "servers": Option(None, "servers here that learn for a parameter server; null for as many as the app says"),
+    "worker": Option(0, "number of the first of these among those of all machines"),
     "file": Option(APP_FILE, "the app's settings (or -c)"),
 }
 _FLAGS = {
@@ -33,6 +38,7 @@ _FLAGS = {
     "--show-ui": "show_ui=true",
 }
 _TOKEN = "EVORL_SERVER_TOKEN"
+_PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
 _EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")
 
 
@@ -58,11 +64,15 @@ def run_from_arguments(arguments: Sequence[str]) -> int:
     app = read_app(settings["file"])
     chosen = set(components or ["all"])
     chosen |= {"server", "environment", "metrics"} if "all" in chosen else set()
+    if "all" in chosen and app.parameters is not None:
+        chosen.add("parameters")
     extra = [word for word in words if word not in own]
     servers = []
     if "metrics" in chosen and (app.metrics is not None or "metrics" in components):
         servers += metrics_programs(app, needed=chosen == {"metrics"})
-    if "server" in chosen:
+    if app.parameters is not None or "parameters" in chosen:
+        servers += parameter_programs(app, chosen, settings, extra)
+    elif "server" in chosen:
         servers.append(server_program(app, extra))
     elif "environment" in chosen:
         servers.append(Program("server", (), {}, app.server))  # somebody else starts it
@@ -80,14 +90,77 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
         app: whose.
         extra: further words; with ``resume=latest``, or a run, the run's settings are taken instead of the app's.
     """
-    words = [] if any(word.startswith("resume=") for word in extra) else training_words(app)
-    words.append(f"serve.bind={app.server}")
-    variables = {"PYTHONPATH": os.pathsep.join(filter(None, [str(app.folder), os.environ.get("PYTHONPATH")]))}
-    if app.server.token is not None:  # not among the words: these are seen by everybody on the machine
-        words.append(f"serve.token=env:{_TOKEN}")
-        variables[_TOKEN] = app.server.token
-    command = [*_EVORL, "serve", *words, *extra, *own_configs(app)]
-    return Program("server", command, variables, app.server)
+    words, variables = _bound("serve", app.server, _TOKEN)
+    command = [*_EVORL, "serve", *_training(app, extra), *words, *extra, *own_configs(app)]
+    return Program("server", command, variables | _own_modules(app), app.server)
+
+
+def parameter_programs(
+    app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
+) -> list[Program]:
+    """The parameter server of an app, and the servers that learn for it, at one port after the other.
+
+    Args:
+        app: whose.
+        chosen: what is run here; the rest somebody else starts.
+        settings: the command's options.
+        extra: further words for the training.
+
+    Raises:
+        ValueError: the app has none, or words of the training are given to others than the parameter server.
+    """
+    shared = app.parameters
+    if shared is None:
+        raise ValueError("this app has no parameter server: write parameters: {servers: 2} into app.yaml.")
+    if extra and "parameters" not in chosen:
+        raise ValueError(
+            f"{' '.join(extra)} is of the training, which the parameter server has: evorl run parameters {extra[0]}"
+        )
+    words, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
+    if "parameters" in chosen:
+        combining = [f"parameters.{name}={as_override(value)}" for name, value in shared.settings.items()]
+        words = [*_training(app, extra), *combining, *words, *extra, *own_configs(app)]
+        command = [*_EVORL, "serve-parameters", *words]
+        programs = [Program("parameters", command, variables | _own_modules(app), shared.address)]
+    else:
+        programs = [Program("parameters", (), {}, shared.address)] if "server" in chosen else []
+    addresses = server_addresses(app, settings)
+    if "server" not in chosen:
+        return programs + [Program(f"server at {each}", (), {}, each) for each in addresses if "environment" in chosen]
+    first = worker_number(settings["worker"])
+    for number, address in enumerate(addresses, first):
+        words, own = _bound("serve", address, _TOKEN)
+        words += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
+        words += ["trust=true"] if app.algorithm is not None else []  # it is the app's own code
+        command = [*_EVORL, "work", str(shared.address), f"worker={number}", *words]
+        programs.append(Program(f"server-{number}", command, variables | own | _own_modules(app), address))
+    return programs
+
+
+def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
+    """Where simulators ask for actions: several where servers learn for a parameter server."""
+    if app.parameters is None:
+        return [app.server]
+    count = positive(settings["servers"] or app.parameters.servers, "servers")
+    return [dataclasses.replace(app.server, port=app.server.port + i) for i in range(count)]
+
+
+def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
+    """What is trained, where it is not another run's settings that are taken."""
+    return [] if any(word.startswith("resume=") for word in extra) else training_words(app)
+
+
+def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:
+    """Words and variables that tell a server where to listen. Everybody on the machine sees words: tokens are none."""
+    words, variables = [f"{section}.bind={address}"], {}
+    if address.token is not None:
+        words.append(f"{section}.token=env:{variable}")
+        variables[variable] = address.token
+    return words, variables
+
+
+def _own_modules(app: AppConfig) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(app.folder), os.environ.get("PYTHONPATH")]))}
 
 
 def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
@@ -101,19 +174,21 @@ def metrics_programs(app: AppConfig, needed: bool) -> list[Program]:
 
 
 def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Program]:
-    """The simulators of an app. What ``app.yaml`` says reaches them in ``EVORL_APP``, as JSON, and the address in
-    ``EVORL_SERVER``; only the first is to exploit, or to show itself.
+    """The simulators of an app, shared evenly by its servers. What ``app.yaml`` says reaches them in ``EVORL_APP``, as
+    JSON, and the address in ``EVORL_SERVER``; only the first is to exploit, or to show itself.
     """
     command = app.environment_command(sys.executable)
     handed = {
         "environment": app.environment,
         "run": {"max_episodes": app.run.max_episodes, "infinite_run": app.run.infinite_run},
-        "server": {"bind": str(app.server), "token": app.server.token},
     }
+    addresses = server_addresses(app, settings)
     flags = {name: checked_value(settings[name], bool, name) for name in ("exploit", "show_ui")}
     programs = []
     for number in range(positive(settings["n"], "n")):
         said = {name: value and number == 0 for name, value in flags.items()}
-        variables = {"EVORL_APP": json.dumps({**handed, "number": number, **said}), "EVORL_SERVER": str(app.server)}
+        address = str(addresses[number % len(addresses)])
+        told = {**handed, "server": {"bind": address, "token": app.server.token}, "number": number, **said}
+        variables = {"EVORL_APP": json.dumps(told), "EVORL_SERVER": address}
         programs.append(Program(f"environment-{number}", command, variables))
     return programs

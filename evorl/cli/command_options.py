@@ -1,4 +1,7 @@
-"""Options of a command that composes no config: ``name=value``, and what is named without a name."""
+"""Options of a command that composes no config: ``name=value``, and what is named without a name.
+
+Of an option that is a mapping each entry can be given for itself: ``serve.bind=127.0.0.1:7001``.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,19 @@ def read_options(
                 raise ValueError(f"{argument!r} is no option: give name=value. {command} --help tells which there are.")
             without_name.append(argument)
             continue
-        check_names([name], options, f"option of {command}")
-        if name in given:
-            raise ValueError(f"{name} is given twice: {given[name]!r} and {text!r}.")
+        whole, dot, entry = name.partition(".")
+        place: Any = given
+        if dot and whole in options and isinstance(options[whole].default, Mapping):
+            place, is_text = given.setdefault(whole, {}), False
+            if not isinstance(place, dict):
+                raise ValueError(f"{whole}={place!r} is no mapping, of which {name} could be an entry.")
+        else:
+            check_names([name], options, f"option of {command}")
+            entry, is_text = name, options[name].is_text
+        if entry in place:
+            raise ValueError(f"{name} is given twice: {place[entry]!r} and {text!r}.")
         try:
-            given[name] = text if options[name].is_text else yaml.safe_load(text)
+            place[entry] = text if is_text else yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ValueError(f"{argument!r} cannot be read.") from error
     return {name: option.default for name, option in options.items()} | given, without_name

@@ -51,7 +51,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "work": Command(
         "Learn for a parameter server, which says what.",
-        "<address> [worker=0] [token=env:NAME]",
+        "<address> [worker=0] [token=env:NAME] [serve.bind=127.0.0.1:7001]",
         "evorl.cli.parameter_serving:work_from_arguments",
         "evorl.cli.parameter_serving:OPTIONS",
     ),
@@ -131,7 +131,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "run": Command(
         "Run an app: its training server, its simulators, its live page, until the simulators have ended.",
-        "[all|server|environment|metrics] [-n 4] [--exploit] [--show-ui] [setting=value ...]",
+        "[all|server|environment|metrics|parameters] [-n 4] [--exploit] [--show-ui] [setting=value ...]",
         "evorl.cli.app_running:run_from_arguments",
         "evorl.cli.app_running:OPTIONS",
     ),

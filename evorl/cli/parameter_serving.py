@@ -6,12 +6,15 @@ have imported from outside this package is refused unless the user trusts the se
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.cli.command_options import Option, read_options
+from evorl.cli.remote_training import is_remote
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import prepare_for
 
@@ -31,10 +34,12 @@ OPTIONS = {
     "token": Option(None, "that the server wants; env:NAME reads a variable", text=True),
     "cert": Option(None, "file of the server's TLS certificate; null for no TLS", text=True),
     "profile_dir": Option(None, "folder for where the time goes, as trace.json", text=True),
+    "serve": Option({}, "of env=remote where simulators come to, as serve.bind=127.0.0.1:7001, as for evorl serve"),
     "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
 }
 _OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
 _OF_THE_RUN = ("workflow", "seed", "deterministic")  # that workers need besides the settings of the workflow
+_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # of serve: each has its own
 
 
 class ParameterService(NamedTuple):
@@ -96,6 +101,11 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
 
     if config.get("parameters") is None:
         return
+    if is_remote(config.env) and config.get("eval_interval"):
+        raise ValueError(
+            f"eval_interval={config.eval_interval} asks for evaluations by a parameter server, to which no simulators "
+            "come: leave it 0. train/episode_return is of the episodes that workers' simulators play."
+        )
     init_from = plain(config).get("init_from")
     begins = bool(init_from.get("run") if isinstance(init_from, Mapping) else init_from)
     wrong = {
@@ -156,7 +166,9 @@ def handed_out(config: Mapping[str, Any]) -> dict[str, Any]:
     from evorl.workflows.assembly import RUN_KEYS
 
     whole: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    return {name: value for name, value in whole.items() if name in _OF_THE_RUN or name not in RUN_KEYS}
+    serve = {name: value for name, value in (whole.get("serve") or {}).items() if name not in _OF_A_WORKER}
+    handed = {name: value for name, value in whole.items() if name in _OF_THE_RUN or name not in RUN_KEYS}
+    return handed | ({"serve": serve} if serve else {})
 
 
 def token_of(given: Any, name: str) -> str | None:
@@ -204,9 +216,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     given, addresses = read_options(arguments, OPTIONS, "evorl work", unnamed="address")
     if len(addresses) != 1:
         raise ValueError(f"name one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
-    worker = given["worker"]
-    if isinstance(worker, bool) or not isinstance(worker, int) or not 0 <= worker < 2**31:
-        raise ValueError(f"worker must be a whole number from 0, got {worker!r}.")
+    worker = worker_number(given["worker"])
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     tls = None
     if given["cert"] is not None:
@@ -214,7 +224,6 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
         tls = ssl.create_default_context(cafile=given["cert"])
     from evorl.parameter_server.parameter_client import ParameterClient
-    from evorl.parameter_server.parameter_training import work
 
     token = token_of(given["token"], "token")
     with stop_on_signals() as should_stop:
@@ -222,23 +231,43 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
             config = client.config()
         check_handed_out(config, address, given["trust"])
         prepare_for(config)
-        seed = int(config.get("seed", 0))
-        worked = work(
-            config,
-            address,
-            worker=worker,
-            seed=seed,
-            token=token,
-            tls=tls,
-            should_stop=should_stop,
-            profile_dir=given["profile_dir"],
-        )
+        settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": given["profile_dir"]}
+        worked = _work(config, address, given["serve"], should_stop=should_stop, **settings)
     print(
         f"Worker {worker}: {worked.accepted:,} of {worked.pushes:,} pushes counted; the server is at "
         f"{worked.step:,} steps.",
         flush=True,
     )
     return worked
+
+
+def worker_number(given: Any) -> int:
+    """Which worker one is. Raises ``ValueError`` for what is no whole number from 0."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**31:
+        raise ValueError(f"worker must be a whole number from 0, got {given!r}.")
+    return given
+
+
+def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
+    """Learn from environments of its own, or from simulators that come to a server of its own."""
+    from evorl.parameter_server.parameter_training import work
+    from evorl.workflows.parameter_worker import workflow_of
+
+    settings["seed"] = int(config.get("seed", 0))
+    if not is_remote(config["env"]):
+        if serve:
+            raise ValueError(
+                f"serve is for simulators that come over the network, and the training at {address} is of "
+                f"{config['env']}: leave it out, or begin that training with env=remote."
+            )
+        return work(config, address, **settings)
+    from evorl.serving.serve_settings import serve_settings
+    from evorl.serving.training_server import TrainingServer
+
+    workflow = workflow_of(config)
+    own = serve_settings({**(config.get("serve") or {}), **serve})
+    with contextlib.closing(TrainingServer(workflow, own)) as collector:
+        return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
 def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -19,8 +19,9 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
         ValueError: settings of a server without such an environment, or that cannot be; in words.
     """
     env = config.env
-    is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
-    if not is_remote:
+    if config.get("parameters") is not None:  # its workers collect
+        return workflow
+    if not is_remote(env):
         if config.get("serve") is not None:
             raise ValueError("serve is for simulators that come over the network: choose env=remote, or leave it out.")
         return workflow
@@ -32,6 +33,11 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     from evorl.serving.training_server import TrainingServer
 
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
+
+
+def is_remote(env: Any) -> bool:
+    """Whether this entry ``env`` of a config is of simulators that come over the network."""
+    return isinstance(env, Mapping) and env.get("library") == "remote"
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:

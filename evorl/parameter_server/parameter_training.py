@@ -8,6 +8,7 @@ import dataclasses
 import signal
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from evorl.workflows.parameter_worker import ParameterWorker, settings_for, work
 from evorl.workflows.workflow import Workflow
 
 _LOOK = 0.05  # seconds between two looks at whether the training is over
+_ASK = 1.0  # seconds between two questions to the server whether it is, of a worker that waits for simulators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +174,8 @@ def work(
     should_stop: Callable[[], bool] = lambda: False,
     max_pushes: int | None = None,
     profile_dir: str | None = None,
+    collector: Any = None,
+    message: Callable[[str], None] = lambda _: None,
 ) -> Worked:
     """Learn for a parameter server until it says that the training is over.
 
@@ -186,6 +190,9 @@ def work(
         should_stop: asked after every push; true ends the work.
         max_pushes: so many, and no more.
         profile_dir: folder for where the time goes, see ``evorl.live.spans``; ``None`` for none.
+        collector: a ``TrainingServer`` of the workflow with ``env=remote``, to which simulators come; it is told when
+            to stop, and closed by its owner.
+        message: is told in a sentence what happens to the collector.
 
     Raises:
         ValueError: the config is of another network than the server's, or does not fit what it wants sent.
@@ -201,8 +208,10 @@ def work(
         wanted = client.n_step()
         workflow = workflow.replace(total_timesteps=float(wanted["total_timesteps"]))
         settings_for(workflow, {"send": wanted["send"]})
-        local = ParameterWorker(workflow, wanted["send"], seed, worker)
+        local = ParameterWorker(workflow, wanted["send"], seed, worker, collector, message)
         link = _Link(client, local, wanted, spans)
+        if collector is not None:
+            collector.should_stop = lambda: should_stop() or link.is_over_by_now()
         while not (link.is_over or should_stop() or link.pushes == max_pushes):
             link.work_once()
     return Worked(link.pushes, link.accepted, link.step)
@@ -224,6 +233,7 @@ class _Link:
                 "the config that the server has."
             )
         self.pushes = self.accepted = 0
+        self._asked = time.monotonic()
         pulled, body = client.pull(rest=True)
         rest = self._rest.from_bytes(memoryview(body)[self._layout.num_bytes :])
         local.take_rest([jnp.asarray(x) for x in rest])
@@ -232,6 +242,12 @@ class _Link:
     def _take(self, pulled: Mapping[str, Any], body: bytes) -> None:
         self.step, self._updates, self.is_over = int(pulled["step"]), int(pulled["updates"]), bool(pulled["stop"])
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
+
+    def is_over_by_now(self) -> bool:
+        """Whether the training is over, of which a worker without simulators would not hear otherwise."""
+        if not self.is_over and time.monotonic() - self._asked > _ASK:
+            self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
+        return self.is_over
 
     def work_once(self) -> None:
         """One iteration by the parameters that were pulled, its push, and the next pull."""

@@ -8,7 +8,7 @@ them as it would follow its own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -141,7 +141,7 @@ class Work:
 
     Attributes:
         sent: the gradient or the delta, of the structure of the server's parameters; ``None`` where nothing was
-            learned yet.
+            learned yet, or its simulators were told to stop.
         steps: environment steps since the last that was sent.
         metrics: of the iteration, on the host.
     """
@@ -158,19 +158,30 @@ def worker_key(seed: int, worker: int) -> Key:
 
 
 class ParameterWorker:
-    """Learns from its own environments, by parameters that it is given.
+    """Learns from its own environments, or from simulators that come to it, by parameters that it is given.
 
     Args:
         workflow: see ``workflow_of``.
         send: gradients or deltas.
         seed: of the whole training.
         worker: which one this is, from 0; each has random draws of its own.
+        collector: who collects in place of its environments, as ``Workflow.actors``; ``None`` for nobody.
+        message: is told in a sentence what happens to these.
     """
 
-    def __init__(self, workflow: Workflow, send: Sent, seed: int = 0, worker: int = 0) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        send: Sent,
+        seed: int = 0,
+        worker: int = 0,
+        collector: Any = None,
+        message: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.served = ServedParameters.of(workflow)
         self._send: Sent = send
-        self._workflow = tapped(workflow) if send == "gradient" else workflow
+        self._message = message
+        self._workflow = (tapped(workflow) if send == "gradient" else workflow).replace(actors=collector)
         self._total = float(workflow.total_timesteps)
         self._state: State = self._workflow.init(worker_key(seed, worker))
         self._done = self._unsent = 0
@@ -196,7 +207,9 @@ class ParameterWorker:
         """
         own = jax.tree.map(jnp.copy, params)  # the iteration takes the memory of its state
         state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, own))
-        metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1)
+        metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1, self._message)
+        if metrics is None:
+            return Work(None, 0, PyTreeDict())
         metrics = processes.on_host(jax.tree.map(lambda x: x[0], metrics))
         steps = self._workflow.timesteps_per_iteration or int(metrics.pop("timesteps"))
         self._done += steps

@@ -135,6 +135,22 @@ def test_a_batch_is_what_clients_did(case: str, serve: Any) -> None:
     assert any("Simulators are waited for at rlx://127.0.0.1:" in message for message in served.messages)
 
 
+def test_one_client_and_one_seed_give_the_same_hundred_actions(serve: Any) -> None:
+    """Those of policies that have learned in between, too."""
+
+    def actions() -> np.ndarray:
+        served = serve("ppo", max_policy_lag=0)
+        with playing(served.address, 1, most=100) as (client,):
+            served.iterate(10)
+            client.join(20.0)
+        assert client.failure is None
+        return np.stack([step[1] for step in client.steps])
+
+    first, second = actions(), actions()
+    assert first.shape == (100, 2)
+    np.testing.assert_array_equal(first, second)
+
+
 @pytest.mark.parametrize("case", ["ppo", "gru"])
 def test_without_lag_the_policy_that_learns_is_the_one_that_acted(case: str, serve: Any) -> None:
     """Also behind a cut, and where several simulators share a row: ratios are 1 in the first and only minibatch."""
