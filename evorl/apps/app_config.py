@@ -66,7 +66,7 @@ class SharedParameters:
 
     Attributes:
         address: of the parameter server.
-        servers: how many learn for it on a machine, at ports from that of ``server``.
+        servers: how many learn for it on a machine.
         settings: what else stands there, as in ``evorl serve-parameters parameters.mode=averaging``.
     """
 

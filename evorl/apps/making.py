@@ -143,11 +143,12 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     return f"{_OWN_AGENTS}/{agent_file.stem}"
 
 
-def write_containers(folder: Path) -> list[Path]:
+def write_containers(folder: Path, with_parameter_server: bool = False) -> list[Path]:
     """Write what builds and starts an app in containers: ``Dockerfile`` and ``compose.yaml``."""
-    texts = {name: (_FILES / "docker" / name).read_text(encoding="utf-8") for name in ("Dockerfile", "compose.yaml")}
+    compose = "compose_parameters.yaml" if with_parameter_server else "compose.yaml"
     written = []
-    for name, text in texts.items():
+    for name, source in {"Dockerfile": "Dockerfile", "compose.yaml": compose}.items():
+        text = (_FILES / "docker" / source).read_text(encoding="utf-8")
         path = folder / name
         path.write_text(text.replace("{version}", package_version()), encoding="utf-8")
         written.append(path)

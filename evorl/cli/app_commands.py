@@ -133,7 +133,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
     if settings["docker"]:
         for name in ("Dockerfile", "compose.yaml"):
             kept.append(set_aside(app.folder / name))
-        write_containers(app.folder)
+        write_containers(app.folder, app.parameters is not None)
     kept.append(replace_text(file, text))
     return _told(kept, read_app(file), facts)
 

@@ -37,6 +37,7 @@ _FLAGS = {
     "--exploit": "exploit=true",
     "--show-ui": "show_ui=true",
 }
+PORTS_APART = 10  # of servers on one machine: the live page has the port after the first's
 _TOKEN = "EVORL_SERVER_TOKEN"
 _PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
 _EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")
@@ -98,7 +99,7 @@ def server_program(app: AppConfig, extra: Sequence[str] = ()) -> Program:
 def parameter_programs(
     app: AppConfig, chosen: Collection[str], settings: Mapping[str, Any], extra: Sequence[str] = ()
 ) -> list[Program]:
-    """The parameter server of an app, and the servers that learn for it, at one port after the other.
+    """The parameter server of an app, and the servers that learn for it, each at a port of its own.
 
     Args:
         app: whose.
@@ -142,7 +143,7 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
     if app.parameters is None:
         return [app.server]
     count = positive(settings["servers"] or app.parameters.servers, "servers")
-    return [dataclasses.replace(app.server, port=app.server.port + i) for i in range(count)]
+    return [dataclasses.replace(app.server, port=app.server.port + PORTS_APART * i) for i in range(count)]
 
 
 def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:

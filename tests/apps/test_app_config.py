@@ -35,6 +35,17 @@ def test_addresses_come_from_variables_where_these_are_set(tmp_path: Path) -> No
     assert (server.host, server.port, server.token, str(server)) == ("::1", 99, "secret", "[::1]:99")
 
 
+def test_a_parameter_server_has_servers_and_settings(tmp_path: Path) -> None:
+    assert read(tmp_path, RIGHT + "parameters: null\n").parameters is None
+    shared = read(tmp_path, RIGHT + "parameters: {servers: 2, mode: averaging}\n").parameters
+    assert shared is not None
+    assert (str(shared.address), shared.servers, shared.settings) == ("127.0.0.1:7000", 2, {"mode": "averaging"})
+    there = {"EVORL_PARAMETERS_BIND": "there:1", "EVORL_PARAMETERS_TOKEN": "a long word"}
+    shared = read(tmp_path, RIGHT + "parameters: {}\n", **there).parameters
+    assert shared is not None
+    assert (str(shared.address), shared.address.token, shared.servers) == ("there:1", "a long word", 1)
+
+
 def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None:
     assert read(tmp_path, RIGHT).environment_command("/py") == ["/py", "a.py"]
     text = RIGHT.replace("[python, a.py]", "'node \"my game.js\" --fast; rm x'")
@@ -56,6 +67,7 @@ def test_a_command_is_words_or_a_text_and_python_is_ours(tmp_path: Path) -> None
         (("agent: ppo", "agent: ppo\nservr: {}"), "no entry of app.yaml 'servr'. Did you mean 'server'"),
         (("agent: ppo", "agent: ppo\nrun: {max_episodes: 0}"), "run.max_episodes must be a positive whole number"),
         (("agent: ppo", "agent: ppo\nrun: {infinite_run: 1}"), "run.infinite_run must be true or false"),
+        (("agent: ppo", "agent: ppo\nparameters: {servers: 0}"), "parameters.servers must be a positive whole number"),
         (("run: [python, a.py]", "run: []"), "environment.run must say how the simulator is started"),
     ],
 )

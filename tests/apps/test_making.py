@@ -78,6 +78,13 @@ def test_containers_take_their_addresses_from_variables_alone(tmp_path: Path) ->
     assert services["environment"]["command"] == ["environment"]
     assert all("EVORL_SERVER_TOKEN" in service["environment"] for service in services.values())
     assert stat.S_ISREG(compose.stat().st_mode)
+    _, compose = write_containers(tmp_path, with_parameter_server=True)
+    services = yaml.safe_load(compose.read_text())["services"]
+    assert services.keys() == {"parameters", "server-0", "server-1", "environment-0", "environment-1"}
+    assert services["server-1"]["command"] == ["server", "servers=1", "worker=1"]
+    assert services["server-1"]["environment"]["EVORL_PARAMETERS_BIND"] == "parameters:7000"
+    assert services["environment-1"]["environment"]["EVORL_SERVER_BIND"] == "server-1:7001"
+    assert all("EVORL_PARAMETERS_TOKEN" in service["environment"] for service in services.values())
     make_app(tmp_path / "app", "bandit", "ppo", {}, in_boxes=False)
     app = read_app(tmp_path / "app/app.yaml", {"EVORL_SERVER_BIND": "server:7001", "EVORL_SERVER_TOKEN": "a long word"})
     assert (str(app.server), app.server.token) == ("server:7001", "a long word")

@@ -19,7 +19,7 @@ from evorl.apps.supervision import Program
 from evorl.cli import app_running
 from evorl.cli.app_commands import generate_from_arguments, new_from_arguments
 from evorl.cli.commands import COMMANDS
-from tests.support.apps import ROOT, free_port, still_alive
+from tests.support.apps import ROOT, free_port, free_ports, still_alive
 
 OPTIONS = {name: option.default for name, option in app_running.OPTIONS.items()}
 
@@ -130,6 +130,7 @@ def _listens(port: int) -> bool:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["parameters"], "this app has no parameter server: write parameters: {servers: 2} into app.yaml"),
         (["servers"], "there is no part of an app 'servers'. Did you mean 'server'"),
         (["-n", "0"], "n must be a positive whole number, got 0"),
         (["--exploit=perhaps"], "exploit must be true or false"),
@@ -140,6 +141,67 @@ def test_what_cannot_be_is_told(arguments: list[str], says: str, app: AppConfig,
     with pytest.raises(ValueError) as raised:
         app_running.run_from_arguments(arguments)
     assert says in str(raised.value)
+
+
+@pytest.fixture
+def shared(app: AppConfig) -> AppConfig:
+    """The app with a parameter server and two servers that learn for it."""
+    file = Path("app.yaml")
+    text = file.read_text().replace(
+        f"127.0.0.1:{app.server.port}", f"127.0.0.1:{free_ports(2, app_running.PORTS_APART)}"
+    )
+    parameters = f"parameters: {{servers: 2, mode: averaging, num_gradients: 2, bind: '127.0.0.1:{free_port()}'}}"
+    file.write_text(re.sub(r"^parameters: .*$", parameters, text, flags=re.MULTILINE))
+    return read_app(file)
+
+
+def test_servers_that_learn_for_a_parameter_server(shared: AppConfig) -> None:
+    assert shared.parameters is not None
+    word = "a secret word"
+    own = replace(shared, algorithm="algorithm", server=replace(shared.server, token=word))
+    where = replace(shared.parameters, address=replace(shared.parameters.address, token="another word"))
+    own = replace(own, parameters=where)
+    programs = app_running.parameter_programs(own, {"parameters", "server"}, OPTIONS | {"worker": 3}, ["seed=3"])
+    assert [program.name for program in programs] == ["parameters", "server-3", "server-4"]
+    assert [program.listens for program in programs] == [
+        where.address,
+        own.server,
+        replace(own.server, port=own.server.port + 10),
+    ]
+    keeper, _, second = (list(program.command)[3:] for program in programs)
+    assert keeper[0] == "serve-parameters"
+    assert {"parameters.mode=averaging", f"parameters.bind={where.address}", "total_timesteps=100000"} <= set(keeper)
+    assert keeper[-3:] == ["seed=3", "--config-dir", str(own.folder / "algorithm")]
+    assert second == [
+        "work",
+        str(where.address),
+        "worker=4",
+        f"serve.bind=127.0.0.1:{own.server.port + 10}",
+        "serve.token=env:EVORL_SERVER_TOKEN",
+        "token=env:EVORL_PARAMETERS_TOKEN",
+        "trust=true",
+    ]
+    assert programs[2].variables["EVORL_SERVER_TOKEN"] == word
+    assert programs[2].variables["EVORL_PARAMETERS_TOKEN"] == "another word"
+    assert not any("word" in argument for program in programs for argument in program.command)
+    players = app_running.environment_programs(own, {**OPTIONS, "n": 3})
+    ports = [int(program.variables["EVORL_SERVER"].rpartition(":")[2]) - own.server.port for program in players]
+    assert ports == [0, 10, 0]
+
+
+def test_what_is_not_run_here_is_waited_for(shared: AppConfig) -> None:
+    assert shared.parameters is not None
+
+    def names(chosen: set[str], **changes: int) -> list[tuple[str, bool]]:
+        programs = app_running.parameter_programs(shared, chosen, OPTIONS | changes)
+        return [(program.name, bool(program.command)) for program in programs]
+
+    port = shared.server.port
+    assert names({"server"}, servers=1, worker=1) == [("parameters", False), ("server-1", True)]
+    assert names({"environment"}) == [(f"server at 127.0.0.1:{port + 10 * i}", False) for i in range(2)]
+    assert names({"parameters"}) == [("parameters", True)]
+    with pytest.raises(ValueError, match="seed=3 is of the training, which the parameter server has"):
+        app_running.parameter_programs(shared, {"server"}, OPTIONS, ["seed=3"])
 
 
 needs_serve = pytest.mark.skipif("serve" not in COMMANDS, reason="this evorl has no training server")
@@ -167,6 +229,22 @@ def test_the_bandit_learns_by_the_commands_of_the_guide(app: AppConfig) -> None:
     # A pull of any other arm loses 0.224 at least: more than nine of ten are of the best one.
     assert float(regret[1]) < 0.1 * 0.224, regret
     assert not _listens(app.server.port)
+
+
+@needs_serve
+def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared: AppConfig) -> None:
+    assert shared.parameters is not None
+    file = Path("app.yaml")
+    file.write_text(file.read_text().replace("max_episodes: 3", "max_episodes: 100"))
+    done = _run("run", "parameters", "server", "environment", "-n", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    regrets = re.findall(r"environment-\d +\| regret of a pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
+    assert len(regrets) == 4
+    assert all(float(last) < 0.1 * 0.224 < float(first) for first, last in regrets), regrets
+    pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes counted", done.stdout)
+    assert {number for number, _ in pushes} == {"0", "1"}
+    assert all(int(count) > 10 for _, count in pushes), pushes
+    assert not any(_listens(port) for port in (shared.parameters.address.port, shared.server.port))
 
 
 @needs_serve

@@ -10,14 +10,31 @@ OPTIONS = {
     "run": Option(None, "a run folder", text=True),
     "to": Option("here", "where it goes"),
     "frames": Option(50, "at most"),
+    "metrics": Option({}, "by name"),
 }
 
 
 def test_text_is_read_as_it_stands_and_the_rest_as_yaml() -> None:
     given, unnamed = read_options(["run=2026-01-31", "frames=1e1", "to=null"], OPTIONS, "evorl draw")
-    assert given == {"run": "2026-01-31", "to": "null", "frames": "1e1"}  # YAML 1.1 has no such number
+    # YAML 1.1 has no such number as 1e1.
+    assert given == {"run": "2026-01-31", "to": "null", "frames": "1e1", "metrics": {}}
     assert unnamed == []
-    assert read_options(["frames=[1, 2]"], OPTIONS, "evorl draw")[0] == {"run": None, "to": "here", "frames": [1, 2]}
+    assert read_options(["frames=[1, 2]"], OPTIONS, "evorl draw")[0]["frames"] == [1, 2]
+
+
+def test_entries_of_a_mapping_are_given_together_or_each_for_itself() -> None:
+    def metrics(*arguments: str) -> object:
+        return read_options(arguments, OPTIONS, "evorl draw")[0]["metrics"]
+
+    assert metrics("metrics={loss: true, a.b: 1}") == {"loss": True, "a.b": 1}
+    assert metrics("metrics.loss=true", "metrics.a.b=1") == {"loss": True, "a.b": 1}
+    assert metrics("metrics={a: 1}", "metrics.loss=false") == {"a": 1, "loss": False}
+    with pytest.raises(ValueError, match=r"metrics\.loss is given twice: True and 'false'"):
+        metrics("metrics.loss=true", "metrics.loss=false")
+    with pytest.raises(ValueError, match="metrics=7 is no mapping"):
+        metrics("metrics=7", "metrics.loss=false")
+    with pytest.raises(ValueError, match=r"option of evorl draw 'frames\.a'"):
+        metrics("frames.a=1")
 
 
 def test_what_has_no_name_is_kept_where_there_may_be_some() -> None:
@@ -44,4 +61,6 @@ def test_what_cannot_be_is_refused_in_words(argument: str, said: str) -> None:
 
 
 def test_help_shows_defaults_as_they_are_given() -> None:
-    assert options_in_words(OPTIONS) == "  run=null   a run folder\n  to=here    where it goes\n  frames=50  at most\n"
+    assert options_in_words(OPTIONS) == (
+        "  run=null    a run folder\n  to=here     where it goes\n  frames=50   at most\n  metrics={}  by name\n"
+    )

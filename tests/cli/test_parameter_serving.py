@@ -26,6 +26,7 @@ from evorl.cli.parameter_serving import (
     token_of,
     work_from_arguments,
 )
+from evorl.cli.remote_training import with_training_server
 from evorl.cli.stored_run import build_workflow
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.runs.folder import RunFolder
@@ -151,6 +152,31 @@ def test_secrets_stay_with_the_server() -> None:
     assert {"workflow", "env", "seed", "total_timesteps"} <= told.keys()
     assert not {"runs_folder", "recorders", "compilation_cache", "trust"} & told.keys()
     check_handed_out(told, "127.0.0.1:7000", False)
+
+
+REMOTE = ["env=remote", "env.obs_space={shape: [2]}", "env.action_space={n: 2}"]
+
+
+def test_simulators_come_to_workers_and_none_to_the_server() -> None:
+    words = [*REMOTE, "serve.max_clients=7", "serve.token=a-secret-token", "serve.bind=127.0.0.1:7099"]
+    config = composed("agent=a2c", "parameters=server", *words)
+    settle_parameters(config, False)
+    workflow = with_training_server(build_workflow(config), config)
+    assert workflow.actors is None
+    assert parameter_service(workflow, config) is not None
+    serve = handed_out(config)["serve"]
+    assert serve["max_clients"] == 7
+    assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
+    config.eval_interval = 100
+    with pytest.raises(ValueError, match="to which no simulators come: leave it 0"):
+        settle_parameters(config, False)
+
+
+def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:
+    with _serving([*SERVER, f"runs_folder={tmp_path}"]) as (_, address):
+        said, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
+        assert "serve is for simulators that come over the network" in said
+        assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,14 @@ import pytest
 
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.parameter_server.parameter_frames import CommandRefused
-from evorl.parameter_server.parameter_training import Served, serve_parameters, work
+from evorl.parameter_server.parameter_training import Served, Worked, serve_parameters, work
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.runs.checkpointer import RunCheckpointer
+from evorl.serving.serve_settings import ServeSettings
+from evorl.serving.training_server import TrainingServer
+from evorl.workflows.workflow import Workflow
+from tests.support.rlx_client import playing
+from tests.support.scripted_simulator import CONTINUOUS, remote
 from tests.support.small_workflows import ONE_STEP_CONFIG, assert_close, assert_identical, small
 
 CONFIG = {
@@ -232,3 +237,43 @@ def test_a_full_disk_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
         client.checkpoint()
     with pytest.raises(OSError, match="no space is left"):
         serving.end()
+
+
+@contextlib.contextmanager
+def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple[str, list[Worked]]]:
+    """A worker to which simulators come, in a thread: their address, and what it did once it has ended."""
+    done: list[Worked] = []
+    ready = threading.Event()
+    with contextlib.closing(TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0"))) as collector:
+
+        def run() -> None:
+            done.append(work(workflow, address, worker=number, collector=collector, message=lambda _: ready.set()))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert ready.wait(60)
+        assert collector._thread is not None
+        yield collector._thread.addresses[0], done
+        thread.join(60)
+        assert not thread.is_alive(), "it waits for simulators of a training that is over"
+
+
+def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
+    """All of them hear of the end, the one that nobody plays for, too."""
+    workflow = remote("a2c", CONTINUOUS, {"num_envs": 2, "rollout_length": 5, "total_timesteps": 10 * 12})
+    with _serving(workflow) as serving, contextlib.ExitStack() as stack:
+        (one, of_one), (two, of_two) = (
+            stack.enter_context(_collecting(workflow, serving.address, i)) for i in range(2)
+        )
+        with ParameterClient(serving.address) as client:
+            with playing(two, 1, 2):
+                while client.n_step()["pushes"] < 3:
+                    time.sleep(0.01)
+            with playing(one, 3, 4) as clients:
+                served = serving.end()
+        assert all(each.failure is None for each in clients)
+        stack.close()
+    assert served.complete
+    assert served.step == 10 * served.pushes >= 120
+    assert of_one[0].accepted + of_two[0].accepted == served.pushes
+    assert 3 <= of_two[0].accepted < served.pushes

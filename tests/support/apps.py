@@ -31,6 +31,16 @@ def free_port() -> int:
         return listening.getsockname()[1]
 
 
+def free_ports(count: int, apart: int) -> int:
+    """The first of so many ports, each so far from the next, that nobody listens at."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for i in range(1, count):
+                stack.enter_context(socket.create_server(("127.0.0.1", first + apart * i)))
+            return first
+
+
 def still_alive(pids: list[int], seconds: float = 5.0) -> list[int]:
     """Those of these processes that are still there after so many seconds at most; zombies count as gone."""
     until = time.monotonic() + seconds
