@@ -108,6 +108,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
             package = f"{group}."
         if isinstance(result.config, DictConfig) and ("workflow" in result.config or group == "evolution"):
             result.config = _completed(result.config, package)
+        _open_schedules(result.config)
         return result
 
     def is_group(self, config_path: str) -> bool:
@@ -168,6 +169,17 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _open_schedules(config: Any) -> None:
+    """Let schedules have further entries on the command line, such as ``steps`` in place of ``share``."""
+    from evorl.workflows.assembly import OF_SCHEDULES
+
+    if isinstance(config, DictConfig):
+        for _, value in config.items_ex(resolve=False):
+            _open_schedules(value)
+        if {"start", "end"} <= set(config) <= OF_SCHEDULES:
+            OmegaConf.set_struct(config, False)
 
 
 def _own_settings(kind: str) -> dict[str, Any]:

@@ -91,7 +91,10 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
         return sentence(no_such(group, name, config_names(config_folder / group)))
     key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if key:
-        return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(key.group(1), error, config_folder))
+        # Of a mapping that is given as a whole it is an entry that there is not.
+        entry = str(getattr(error.__cause__, "full_key", None) or "")
+        name = entry if entry.startswith(f"{key.group(1)}.") else key.group(1)
+        return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(name, error, config_folder))
     return " ".join(text.split())
 
 

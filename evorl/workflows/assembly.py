@@ -38,7 +38,7 @@ TRAINING_OPTIONS = frozenset(
 )
 _MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded where evaluations keep something
 _MAKE_INTRINSIC = "evorl.workflows.intrinsic:make_intrinsic"  # loaded where there is one
-_OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
+OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
 _NO_TRAINING = {
     AutoresetMode.DISABLED: "an environment whose episode has ended stands still, and nothing would be learned from it",
     AutoresetMode.ENVPOOL: "the step after an episode only resets, and would be learned from as if it were a real one",
@@ -129,7 +129,7 @@ def with_shares(config: Any, total_timesteps: Any, where: str) -> Any:
     if not isinstance(config, Mapping):
         return config
     result = {name: with_shares(value, total_timesteps, f"{where}.{name}") for name, value in config.items()}
-    if "steps" not in result or not set(result) <= _OF_SCHEDULES:
+    if "steps" not in result or not set(result) <= OF_SCHEDULES:
         return result
     steps = result.pop("steps")
     if steps is None:

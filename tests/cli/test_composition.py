@@ -10,6 +10,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import as_filed, compose_config, config_folder
+from evorl.cli.stored_run import build_workflow
 from evorl.ec.optimizers import OpenES
 
 
@@ -24,6 +25,18 @@ def test_a_name_stands_for_a_mapping_that_has_it(name: str) -> None:
     short, long = (compose_config(["agent=ppo", f"{key}={name}"]) for key in ("optimizer", "optimizer.name"))
     assert short == long
     assert short.optimizer.name == name
+
+
+@pytest.mark.parametrize("words", [["{start: 1, end: 0.1, steps: 200}"], [".start=1", ".end=0.1", ".steps=200"]])
+def test_a_schedule_may_be_given_by_steps_where_there_is_one_by_share(words: list[str]) -> None:
+    given = [f"agent.epsilon{word}" if word[0] == "." else f"agent.epsilon={word}" for word in words]
+    config = compose_config(["agent=dqn", "env=cartpole", "total_timesteps=1000", *given])
+    epsilon = build_workflow(config).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
+    rate = compose_config(["agent=ppo", "env=cartpole", "optimizer.learning_rate.share=0.5"]).optimizer.learning_rate
+    assert rate.share == 0.5
+    assert (epsilon.start, epsilon.end, epsilon.share) == (1.0, 0.1, 0.2)
+    with pytest.raises(ValueError, match=r"key of agent\.epsilon 'shar'. Did you mean 'share'"):
+        build_workflow(compose_config(["agent=dqn", "env=cartpole", "agent.epsilon.shar=7"]))
 
 
 def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:

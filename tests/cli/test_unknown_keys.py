@@ -27,6 +27,11 @@ from evorl.cli.errors import errors_in_words
             "it is a setting of other agents (crossq, ddpg, discor, dqn, fast_td3, iql, r2d2, rainb",
         ),
         (["agent=ppo", "optimizer.lr=1e-3"], "no config key 'optimizer.lr'. Did you mean 'optimizer.learning_rate'?"),
+        (
+            ["agent=ppo", "optimizer={lr: 1e-3}"],
+            "no config key 'optimizer.lr'. Did you mean 'optimizer.learning_rate'?",
+        ),
+        (["agent=ppo", "agent.network={torsos: [3]}"], "'agent.network.torsos'. Did you mean 'agent.network.torso'?"),
         (["agent=ppo", "gamma=0.9"], "There is no config key 'gamma'. Did you mean 'discount'?\n"),
         (["agent=erl/erl", "env=pendulum", "tau=0.1"], "There is no config key 'tau'. Did you mean 'learner.tau'?"),
         (["algo=ppo"], "There is no config key 'algo'. Did you mean 'agent'?"),
