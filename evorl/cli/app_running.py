@@ -38,6 +38,7 @@ _FLAGS = {
     "--show-ui": "show_ui=true",
 }
 PORTS_APART = 10  # of servers on one machine: the live page has the port after the first's
+_NO_PARAMETERS = "this app has no parameter server: write parameters: {servers: 2} into app.yaml."
 _TOKEN = "EVORL_SERVER_TOKEN"
 _PARAMETERS_TOKEN = "EVORL_PARAMETERS_TOKEN"
 _EVORL = (sys.executable, "-c", "from evorl.cli.commands import main; main()")
@@ -112,7 +113,7 @@ def parameter_programs(
     """
     shared = app.parameters
     if shared is None:
-        raise ValueError("this app has no parameter server: write parameters: {servers: 2} into app.yaml.")
+        raise ValueError(_NO_PARAMETERS)
     if extra and "parameters" not in chosen:
         raise ValueError(
             f"{' '.join(extra)} is of the training, which the parameter server has: evorl run parameters {extra[0]}"
@@ -141,6 +142,8 @@ def parameter_programs(
 def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Address]:
     """Where simulators ask for actions: several where servers learn for a parameter server."""
     if app.parameters is None:
+        if settings["servers"] is not None:
+            raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")
         return [app.server]
     count = positive(settings["servers"] or app.parameters.servers, "servers")
     return [dataclasses.replace(app.server, port=app.server.port + PORTS_APART * i) for i in range(count)]

@@ -166,9 +166,14 @@ def handed_out(config: Mapping[str, Any]) -> dict[str, Any]:
     from evorl.workflows.assembly import RUN_KEYS
 
     whole: Any = OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
-    serve = {name: value for name, value in (whole.get("serve") or {}).items() if name not in _OF_A_WORKER}
+    serve = _limits(whole.get("serve"))
     handed = {name: value for name, value in whole.items() if name in _OF_THE_RUN or name not in RUN_KEYS}
     return handed | ({"serve": serve} if serve else {})
+
+
+def _limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a server and its workers share of the settings ``serve``."""
+    return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
 
 
 def token_of(given: Any, name: str) -> str | None:
@@ -261,11 +266,13 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
                 f"{config['env']}: leave it out, or begin that training with env=remote."
             )
         return work(config, address, **settings)
+    from evorl.config.values import checked_mapping
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
     workflow = workflow_of(config)
-    own = serve_settings({**(config.get("serve") or {}), **serve})
+    # Where it listens no server tells a worker.
+    own = serve_settings(_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve")))
     with contextlib.closing(TrainingServer(workflow, own)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 

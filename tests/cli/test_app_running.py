@@ -131,6 +131,7 @@ def _listens(port: int) -> bool:
     ("arguments", "says"),
     [
         (["parameters"], "this app has no parameter server: write parameters: {servers: 2} into app.yaml"),
+        (["servers=2"], "servers=2, but this app has no parameter server"),
         (["servers"], "there is no part of an app 'servers'. Did you mean 'server'"),
         (["-n", "0"], "n must be a positive whole number, got 0"),
         (["--exploit=perhaps"], "exploit must be true or false"),
@@ -240,7 +241,8 @@ def test_two_servers_learn_for_one_parameter_server_from_four_simulators(shared:
     assert done.returncode == 0, done.stdout + done.stderr
     regrets = re.findall(r"environment-\d +\| regret of a pull: (\S+) in .*, (\S+) in the last 10", done.stdout)
     assert len(regrets) == 4
-    assert all(float(last) < 0.1 * 0.224 < float(first) for first, last in regrets), regrets
+    assert all(float(last) < 0.1 * 0.224 for _, last in regrets), regrets
+    assert max(float(first) for first, _ in regrets) > 0.1 * 0.224, regrets  # who comes late finds it learned
     pushes = re.findall(r"server-\d +\| Worker (\d): (\d+) of \d+ pushes counted", done.stdout)
     assert {number for number, _ in pushes} == {"0", "1"}
     assert all(int(count) > 10 for _, count in pushes), pushes

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 
 from evorl.cli.commands import serve_parameters
 from evorl.cli.parameter_serving import (
+    _work,
     check_handed_out,
     handed_out,
     parameter_service,
@@ -30,6 +31,7 @@ from evorl.cli.remote_training import with_training_server
 from evorl.cli.stored_run import build_workflow
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.runs.folder import RunFolder
+from evorl.serving.serve_settings import ServeSettings
 from tests.support.command_line import SMALL
 from tests.support.config_files import composed
 
@@ -170,6 +172,24 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     config.eval_interval = 100
     with pytest.raises(ValueError, match="to which no simulators come: leave it 0"):
         settle_parameters(config, False)
+
+
+def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = handed_out(composed("agent=a2c", "parameters=server", *REMOTE))
+    config["serve"] = {"bind": "0.0.0.0:7", "token": "of-the-server", "max_clients": 3}
+    found: list[ServeSettings] = []
+    monkeypatch.setattr(
+        "evorl.parameter_server.parameter_training.work",
+        lambda *_, collector, **__: found.append(collector.settings),
+    )
+    for serve in ({}, {"max_clients": 5, "bind": "127.0.0.1:0"}):
+        _work(config, "127.0.0.1:7000", serve)
+    assert [(each.bind, each.token, each.max_clients) for each in found] == [
+        ("127.0.0.1:7001", None, 3),
+        ("127.0.0.1:0", None, 5),
+    ]
+    with pytest.raises(ValueError, match="serve must be a mapping"):
+        _work(config, "127.0.0.1:7000", 7)
 
 
 def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:
