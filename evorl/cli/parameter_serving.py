@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.cli.command_options import Option, read_options
-from evorl.cli.remote_training import is_remote
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import prepare_for
 
@@ -101,11 +100,6 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
 
     if config.get("parameters") is None:
         return
-    if is_remote(config.env) and config.get("eval_interval"):
-        raise ValueError(
-            f"eval_interval={config.eval_interval} asks for evaluations by a parameter server, to which no simulators "
-            "come: leave it 0. train/episode_return is of the episodes that workers' simulators play."
-        )
     init_from = plain(config).get("init_from")
     begins = bool(init_from.get("run") if isinstance(init_from, Mapping) else init_from)
     wrong = {
@@ -255,22 +249,23 @@ def worker_number(given: Any) -> int:
 
 def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
     """Learn from environments of its own, or from simulators that come to a server of its own."""
+    from evorl.envs.remote import is_remote
     from evorl.parameter_server.parameter_training import work
     from evorl.workflows.parameter_worker import workflow_of
 
     settings["seed"] = int(config.get("seed", 0))
-    if not is_remote(config["env"]):
+    workflow = workflow_of(config)
+    if not is_remote(workflow.env):
         if serve:
             raise ValueError(
                 f"serve is for simulators that come over the network, and the training at {address} is of "
                 f"{config['env']}: leave it out, or begin that training with env=remote."
             )
-        return work(config, address, **settings)
+        return work(workflow, address, **settings)
     from evorl.config.values import checked_mapping
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    workflow = workflow_of(config)
     # Where it listens no server tells a worker.
     own = serve_settings(_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve")))
     with contextlib.closing(TrainingServer(workflow, own)) as collector:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -21,7 +21,8 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     env = config.env
     if config.get("parameters") is not None:  # its workers collect
         return workflow
-    if not is_remote(env):
+    is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
+    if not is_remote:
         if config.get("serve") is not None:
             raise ValueError("serve is for simulators that come over the network: choose env=remote, or leave it out.")
         return workflow
@@ -33,11 +34,6 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     from evorl.serving.training_server import TrainingServer
 
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
-
-
-def is_remote(env: Any) -> bool:
-    """Whether this entry ``env`` of a config is of simulators that come over the network."""
-    return isinstance(env, Mapping) and env.get("library") == "remote"
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:

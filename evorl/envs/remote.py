@@ -53,6 +53,12 @@ class RemoteSimulators(HostVectorEnv):
         return jax.tree.map(lambda spec: np.zeros((num_rows, *spec.shape), spec.dtype), self.obs_space.spec)
 
 
+def is_remote(env: Any) -> bool:
+    """Whether the simulators of a vector environment come over the network."""
+    simulators = getattr(env, "simulators", None)
+    return simulators is not None and isinstance(simulators.usual, RemoteSimulators)
+
+
 def make_remote_simulators(
     name: str = "simulator",
     num_envs: int = 1,

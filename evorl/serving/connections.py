@@ -17,7 +17,6 @@ HELLO_BYTES = 4096  # of a message before init was understood
 WRITE_BUFFER_BYTES = 2**20  # that a client may leave unread
 BACKLOG = 512
 PARTING_SECONDS = 0.5  # that clients have to read what was sent last, where a server ends
-PARTING_ROUNDS = 25
 
 
 class Watched:
@@ -192,10 +191,10 @@ class RlxServer:
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)
-        for _ in range(PARTING_ROUNDS):
-            if not self.connections:
-                return
-            await asyncio.sleep(PARTING_SECONDS / PARTING_ROUNDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PARTING_SECONDS):
+                while self.connections:
+                    await asyncio.sleep(0.02)
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)

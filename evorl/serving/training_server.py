@@ -14,7 +14,7 @@ import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
 from evorl.agent import RandomAgent
-from evorl.envs.remote import RemoteSimulators
+from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed
 from evorl.serving.answering import Answering
@@ -84,8 +84,7 @@ class TrainingServer(ByValue):
     def check(self, workflow: Any) -> None:
         """Raises ``ValueError`` where a workflow cannot learn from simulators that come and go, in words."""
         name = type(workflow).__name__
-        simulators = getattr(workflow.env, "simulators", None)
-        if simulators is None or not isinstance(simulators.usual, RemoteSimulators):
+        if not is_remote(workflow.env):
             raise ValueError("a server trains by simulators that come to it: choose env=remote.")
         if isinstance(workflow.agent, RandomAgent):
             raise ValueError(f"{name} learns nothing from simulators: take an agent such as ppo, dqn or sac.")

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.config.nodes import node_from_config
+from evorl.envs.remote import is_remote
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
 from evorl.types import Key, Params, PyTreeDict, State
@@ -39,6 +40,11 @@ def workflow_of(config: Mapping[str, Any] | Workflow) -> Workflow:
     if workflow.actors is not None or workflow.execution.num_seeds is not None:
         raise ValueError(
             "A worker of a parameter server has one seed and no actors beside it: leave num_seeds and actors."
+        )
+    if is_remote(workflow.env) and workflow.eval_interval > 0:
+        raise ValueError(
+            f"eval_interval={workflow.eval_interval:g} asks for evaluations by a parameter server, to which no "
+            "simulators come: choose 0. train/episode_return is of the episodes that workers' simulators play."
         )
     owned = ServedParameters.of(workflow).owned
     idle = [path for path in optimizers_of(workflow) if path not in owned]

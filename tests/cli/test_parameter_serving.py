@@ -169,9 +169,8 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     serve = handed_out(config)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
-    config.eval_interval = 100
-    with pytest.raises(ValueError, match="to which no simulators come: leave it 0"):
-        settle_parameters(config, False)
+    with pytest.raises(ValueError, match=r"eval_interval=100 .* to which no simulators come: choose 0"):
+        parameter_service(build_workflow({**config, "eval_interval": 100}), config)
 
 
 def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:

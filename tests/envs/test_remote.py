@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
-from evorl.envs.remote import make_remote_simulators, space_from_config
+from evorl.envs.remote import is_remote, make_remote_simulators, space_from_config
 from evorl.envs.space import Box, DictSpace, Discrete
 
 SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.0, "high": 1.0}}
@@ -90,3 +90,8 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
 def test_options_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make_remote_simulators(**{**SPACES, **changes})
+
+
+def test_simulators_over_the_network_are_told_from_others() -> None:
+    assert is_remote(create_env({"library": "remote", "name": "simulator", **SPACES, "history": 2}, parallel=2))
+    assert not is_remote(create_env("CartPole-v1", parallel=2))

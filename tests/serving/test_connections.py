@@ -322,8 +322,9 @@ def test_who_does_not_read_keeps_no_server_from_ending() -> None:
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.connect(server.address)
-            while not server.connections:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(20.0):
+                while not server.connections:
+                    await asyncio.sleep(0.01)
             (connection,) = server.connections
             while not connection.num_unread:
                 connection.send({"response": "error", "message": "a" * 2**16})
