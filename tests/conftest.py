@@ -40,7 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Compiled programs are kept under ``.pytest_cache`` of this checkout, shared by all test processes: the second run is
     faster, and the user's own cache is neither read nor written. ``EVORL_TEST_CACHE=off`` runs without it.
     """
+    from tests.support.compilation import lower_in_one_context  # its asserts are to be rewritten
+
     collect_garbage_seldom()
+    lower_in_one_context()
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
