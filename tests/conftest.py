@@ -35,26 +35,14 @@ hypothesis.settings.load_profile("evorl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise.
-
-    Compiled programs are kept under ``.pytest_cache`` of this checkout, shared by all test processes: the second run is
-    faster, and the user's own cache is neither read nor written. ``EVORL_TEST_CACHE=off`` runs without it.
-    """
-    from tests.support.compilation import lower_in_one_context  # its asserts are to be rewritten
+    """Tests run on 1, 2 and 4 of these devices; arrays stand on the first unless a test says otherwise."""
+    from tests.support.compilation import keep_programs, lower_in_one_context  # its asserts are to be rewritten
 
     collect_garbage_seldom()
     lower_in_one_context()
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
-    cache = getattr(config, "cache", None)
-    if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
-        folder = str(cache.mkdir(f"jax-{jax.__version__}"))
-        os.environ["XDG_CACHE_HOME"] = folder  # where a run keeps its own compiled programs
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
-        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        # Single operations too: to read one costs half of what it costs to compile.
-        for name in ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"):
-            os.environ.setdefault(name.upper(), "-1")
-            jax.config.update(name, -1)
+    if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
+        keep_programs()
 
 
 _tests = itertools.count(1)

@@ -1,14 +1,21 @@
-"""How hard the compiler tries in tests."""
+"""How hard the compiler tries in tests, and where what it compiled is kept."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 from jax._src.interpreters import mlir
 
+from evorl.cli.runtime import cache_folder
+from evorl.runs.files import RunFolderError, make_private_folder
+
+DAYS_KEPT = 30  # a compiled program that was not read for so long is forgotten
 LOWERINGS_PER_CONTEXT = 200  # constants of programs stay in a context as long as it does
 
 
@@ -39,3 +46,32 @@ def lower_in_one_context() -> None:
         return made[0]
 
     mlir.make_ir_context = shared
+
+
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache folder, beside those of trainings, which are neither read nor written.
+
+    All checkouts and all processes of a run share them: a program is known by what it computes, the compiler's flags
+    and version. Reading a small one costs a third of compiling it. ``JAX_COMPILATION_CACHE_DIR`` names another folder;
+    without one that can be written programs are not kept.
+    """
+    folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder().with_name("tests"))
+    try:
+        make_private_folder(folder)
+    except RunFolderError:
+        return
+    _forget_old(folder)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["XDG_CACHE_HOME"] = str(folder)  # of what tests start, too
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    for name in ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"):
+        os.environ.setdefault(name.upper(), "-1")  # single operations too
+        jax.config.update(name, -1)
+
+
+def _forget_old(folder: Path) -> None:
+    oldest = time.time() - DAYS_KEPT * 24 * 3600
+    for file in folder.glob("*-cache"):
+        with contextlib.suppress(FileNotFoundError):  # another process may be doing the same
+            about = file.stat()
+            if max(about.st_atime, about.st_mtime) < oldest:
+                file.unlink()
