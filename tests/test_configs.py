@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from evorl.cli.composition import config_folder
 from evorl.cli.settings import commented_yaml
@@ -23,6 +24,7 @@ from evorl.ops.trees import named_leaves
 from evorl.workflows.assembly import complete_config, workflow_class
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 from tests.support.optional_packages import need
+from tests.support.physics_shapes import let_bodies_be_still
 from tests.text_rules import repeated_lines, setting_lines
 
 # Those of single environments hold a name each: see tests/envs/test_env_configs.py.
@@ -154,7 +156,10 @@ def _online(agent: str) -> list[str]:
     return ["offline=false"] if usual.get("offline") else []
 
 
-def _abstract_step(config: DictConfig) -> Any:
+@functools.cache
+def _abstract_step(*overrides: str) -> Any:
+    """Traced once where an agent and an environment, and an experiment of theirs, are the same config."""
+    config = composed(*overrides)
     workflow = build_workflow(config)
     metrics, state = jax.eval_shape(workflow.pure_step, jax.eval_shape(workflow.setup, jax.random.key(0)))
     assert int(config.total_timesteps) >= workflow.timesteps_per_iteration
@@ -169,7 +174,7 @@ def test_an_agent_builds(agent: str, env: str) -> None:
         with pytest.raises(ValueError, match=r"acts in (Discrete|flat).*In it act: "):
             build_workflow(composed(f"agent={agent}", f"env={env}"))
         return
-    _, state = _abstract_step(composed(f"agent={agent}", f"env={env}", *_online(agent)))
+    _, state = _abstract_step(f"agent={agent}", f"env={env}", *_online(agent))
     assert "agent_state" in state.get("members", state)
 
 
@@ -177,7 +182,8 @@ NOT_OF_GYMNAX = ("brax", *available_envs()["brax"], "atari", "remote", "user")
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_an_experiment_builds(experiment: str) -> None:
+def test_an_experiment_builds(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_bodies_be_still(monkeypatch)  # of physics hundreds of equations would be traced over and over
     agent = max((agent for agent in AGENTS if experiment.startswith(f"{agent}/")), key=len)
     env = experiment.removeprefix(f"{agent}/")
     library = env.partition("/")[0]
@@ -187,7 +193,7 @@ def test_an_experiment_builds(experiment: str) -> None:
     config = composed(f"agent={agent}", f"env={env}")
     for key, value in leaves_of(said_by(f"experiment/{experiment}")):
         assert OmegaConf.select(config, key) == value, f"{key} is not applied"
-    _abstract_step(config)
+    _abstract_step(f"agent={agent}", f"env={env}")
 
 
 def test_a_value_over_the_training_is_a_number_or_a_schedule() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import typing
 from typing import Any
 
@@ -17,6 +19,12 @@ CONFIGS = config_folder()
 
 
 def composed(*overrides: str) -> DictConfig:
+    """A config of one's own, of the shipped files: Hydra reads them once for equal overrides."""
+    return copy.deepcopy(_composed(*overrides))
+
+
+@functools.cache
+def _composed(*overrides: str) -> DictConfig:
     return compose_config(["devices=1", *overrides])
 
 

@@ -1,0 +1,67 @@
+"""Simulated bodies without their physics, for what is only traced around them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evorl.envs import brax, playground
+from evorl.envs.brax import BraxAdapter
+from evorl.envs.env import EnvState
+from evorl.envs.goals import reacher
+from evorl.types import Action, Key
+
+
+class StillBodies:
+    """What an adapter is around: states of the shapes and types of those of ``adapter``, which never change.
+
+    Physics are traced once for it, a start and a step. That each environment keeps its types is tested where it is.
+    """
+
+    def __init__(self, adapter: BraxAdapter) -> None:
+        self.action_size = adapter.action_space.shape[0]
+        self.backend = getattr(adapter.brax_env, "backend", None)
+        self._start = jax.eval_shape(adapter.reset, jax.random.key(0))
+        stepped = jax.eval_shape(adapter.step, self._start, adapter.action_space.zeros())
+        assert jax.tree.structure(stepped) == jax.tree.structure(self._start)
+
+    def reset(self, rng: Key) -> Any:
+        """A state, as that of brax and of Playground."""
+        del rng
+        return jax.tree.map(_zeros, self._start.env_state)
+
+    def step(self, state: EnvState, action: Action) -> Any:
+        """The state as it was."""
+        del action
+        return state
+
+
+def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jnp.broadcast_to(jax.random.key(0), like.shape)
+    return jnp.zeros(like.shape, like.dtype)
+
+
+@functools.cache
+def _without_physics(adapter: BraxAdapter) -> BraxAdapter:
+    return type(adapter)(StillBodies(adapter), ("still", adapter))
+
+
+def let_bodies_be_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments of brax and of Playground that are made from now on are built, and have no physics."""
+    make_brax, make_playground = brax.make_brax_adapter, playground._make_adapter
+
+    def make_still_brax(*arguments: Any) -> BraxAdapter:
+        return _without_physics(make_brax(*arguments))
+
+    def make_still_playground(*arguments: Any) -> tuple[BraxAdapter, dict[str, int]]:
+        adapter, clock = make_playground(*arguments)
+        return _without_physics(adapter), clock
+
+    for module in (brax, reacher):
+        monkeypatch.setattr(module, "make_brax_adapter", make_still_brax)
+    monkeypatch.setattr(playground, "_make_adapter", make_still_playground)
