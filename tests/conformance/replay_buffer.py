@@ -19,6 +19,7 @@ from evorl.sample_batch import SampleBatch
 from tests.support.compilation import compiled_to_run_long
 from tests.support.numbers import static_fractions
 from tests.support.small_workflows import assert_identical
+from tests.support.whole_programs import Whole, whole
 
 NUM_ENVS, ROWS, DRAWS = 4, 12, 400
 LONGER_THAN_THE_RING = 30
@@ -26,8 +27,8 @@ LONGER_THAN_THE_RING = 30
 
 def history(num_rows: int, first: int = 0) -> SampleBatch:
     """Step t of environment b has the number ``100 t + b``, twice; its episodes have four steps."""
-    t, b = jnp.meshgrid(jnp.arange(first, first + num_rows), jnp.arange(NUM_ENVS), indexing="ij")
-    number = (100 * t + b).astype(jnp.float32)
+    t, b = np.meshgrid(np.arange(first, first + num_rows), np.arange(NUM_ENVS), indexing="ij")
+    number = (100 * t + b).astype(np.float32)
     return SampleBatch(obs=number, rewards=-number, dones=t % 4 == 3)
 
 
@@ -47,6 +48,11 @@ class ReplayBufferContract:
         """Room for ``ROWS`` steps of ``NUM_ENVS`` environments."""
         return self.make(ROWS * NUM_ENVS, NUM_ENVS)
 
+    @functools.cached_property
+    def whole(self) -> Any:
+        """The same, each of its methods one program."""
+        return Whole(self.buffer)
+
     def empty(self) -> ReplayState:
         """Nothing stored."""
         return self.init_state(self.buffer, jax.tree.map(lambda x: x[0, 0], history(1)))
@@ -54,7 +60,7 @@ class ReplayBufferContract:
     @staticmethod
     def init_state(buffer: Any, sample_spec: Any) -> ReplayState:
         """The first state of a buffer."""
-        return buffer.init(sample_spec)
+        return Whole(buffer).init(sample_spec)
 
     def check_same(self, actual: ReplayState, expected: ReplayState) -> None:
         """The same is stored, in the same places."""
@@ -62,9 +68,9 @@ class ReplayBufferContract:
 
     def stored(self, num_rows: int, rows_at_once: int = 3) -> ReplayState:
         """What ``history`` leaves behind."""
-        state, add = self.empty(), jax.jit(self.buffer.add)
+        state = self.empty()
         for first in range(0, num_rows, rows_at_once):
-            state = add(state, history(rows_at_once, first))
+            state = self.whole.add(state, history(rows_at_once, first))
         return state
 
     def test_it_is_structure_but_for_its_numbers(self) -> None:
@@ -79,14 +85,14 @@ class ReplayBufferContract:
         data = sum(leaf.nbytes for leaf in jax.tree.leaves(state.data))
         whole = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         assert data <= self.buffer.num_bytes(spec) <= whole
-        assert int(self.buffer.num_transitions(state)) == int(self.buffer.num_choices(state)) == 0
+        assert int(self.whole.num_transitions(state)) == int(self.whole.num_choices(state)) == 0
 
     def test_the_latest_are_kept(self) -> None:
         for num_rows in (3, 9, LONGER_THAN_THE_RING):
             state = self.stored(num_rows)
             num_stored = min(num_rows, ROWS)
-            assert int(self.buffer.num_transitions(state)) == num_stored * NUM_ENVS
-            assert 0 <= int(self.buffer.num_choices(state)) <= num_stored * NUM_ENVS
+            assert int(self.whole.num_transitions(state)) == num_stored * NUM_ENVS
+            assert 0 <= int(self.whole.num_choices(state)) <= num_stored * NUM_ENVS
         steps = np.asarray(state.data.obs)[:, 0] // 100
         assert sorted(steps) == list(range(LONGER_THAN_THE_RING - ROWS, LONGER_THAN_THE_RING))
 
@@ -103,15 +109,16 @@ class ReplayBufferContract:
         self.check_same(self.stored(24, 6), self.stored(24, 4))
 
     def test_masked_rows_are_as_never_added(self) -> None:
-        mask = jnp.array([True, False, False, True, True])
+        mask = np.array([True, False, False, True, True])
         state, more = self.stored(9), history(5, 9)
-        expected = self.buffer.add(state, jax.tree.map(lambda x: x[np.asarray(mask)], more))
-        self.check_same(self.buffer.add(state, more, mask), expected)
-        assert_identical(self.buffer.add(state, more, jnp.zeros((), bool)), state)
+        expected = self.whole.add(state, jax.tree.map(lambda x: x[mask], more))
+        self.check_same(self.whole.add(state, more, mask), expected)
+        assert_identical(self.whole.add(state, more, np.zeros((), bool)), state)
 
     def test_what_is_drawn_is_stored_and_belongs_together(self) -> None:
         for num_rows in (9, LONGER_THAN_THE_RING):
-            sample = jax.jit(self.buffer.sample, static_argnums=2)(self.stored(num_rows), jax.random.key(0), DRAWS)
+            sample = self.whole.sample(self.stored(num_rows), jax.random.key(0), DRAWS)
+            sample = jax.tree.map(np.asarray, sample)
             assert sample.obs.shape == (DRAWS,)
             np.testing.assert_array_equal(sample.rewards, -sample.obs)
             steps, envs = sample.obs // 100, sample.obs % 100
@@ -121,29 +128,29 @@ class ReplayBufferContract:
             assert set(envs.tolist()) == set(range(NUM_ENVS))
 
     def test_draws_follow_from_the_key(self) -> None:
-        state, draw = self.stored(9), jax.jit(self.buffer.draw_indices, static_argnums=2)
+        state, draw = self.stored(9), self.whole.draw_indices
         first = draw(state, jax.random.key(1), DRAWS)
         assert [x.dtype for x in first] == [jnp.int32] * 2
         assert_identical(draw(state, jax.random.key(1), DRAWS), first)
-        assert_identical(self.buffer.draw_indices(state, jax.random.PRNGKey(1), DRAWS), first)
+        assert_identical(draw(state, jax.random.PRNGKey(1), DRAWS), first)
         other = draw(state, jax.random.key(2), DRAWS)
         assert (np.stack(other) != np.stack(first)).any(axis=0).mean() > 0.5
 
     def test_an_empty_buffer_gives_zeros(self) -> None:
-        sample = self.buffer.sample(self.empty(), jax.random.key(0), 5)
-        assert not any(leaf.any() for leaf in jax.tree.leaves(sample))
+        sample = self.whole.sample(self.empty(), jax.random.key(0), DRAWS)
+        assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(sample))
 
     def test_batches_that_do_not_fit_are_refused_in_words(self) -> None:
         state, batch = self.empty(), history(2)
         wrong = {
             "13 rows does not fit into a replay buffer of 12 rows": history(ROWS + 1),
-            r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]": batch.replace(dones=jnp.zeros((2, 4))),
+            r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]": batch.replace(dones=batch.obs),
             r"obs of the batch is float32\[2, 4, 1\]": batch.replace(obs=batch.obs[..., None]),
             "other fields than the replay buffer was built for": batch.replace(actions=batch.obs),
         }
         for said, wrong_batch in wrong.items():
             with pytest.raises(ValueError, match=said):
-                self.buffer.add(state, wrong_batch)
+                self.whole.add(state, wrong_batch)
 
     def test_impossible_sizes_are_refused_in_words(self) -> None:
         for (capacity, num_envs), said in {
@@ -199,10 +206,17 @@ def _check_on_mesh(
         (num_devices,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
     )
 
-    def add_and_draw(state: ReplayState, batch: SampleBatch, key: jax.Array) -> Any:
-        state = buffer.add(state, batch)
-        return buffer.sample(state, key, DRAWS), buffer.num_choices(state)
-
     of_all, key = PartitionSpec(), jax.random.key(5)
-    sharded = jax.shard_map(add_and_draw, mesh=mesh, in_specs=(*specs, of_all), out_specs=of_all, check_vma=False)
-    assert_identical(jax.jit(sharded)(state, batch, key), jax.jit(add_and_draw)(state, batch, key))
+    sharded = jax.shard_map(
+        functools.partial(_add_and_draw, buffer),
+        mesh=mesh,
+        in_specs=(*specs, of_all),
+        out_specs=of_all,
+        check_vma=False,
+    )
+    assert_identical(jax.jit(sharded)(state, batch, key), whole(_add_and_draw)(buffer, state, batch, key))
+
+
+def _add_and_draw(buffer: UniformReplayBuffer, state: ReplayState, batch: SampleBatch, key: jax.Array) -> Any:
+    state = buffer.add(state, batch)
+    return buffer.sample(state, key, DRAWS), buffer.num_choices(state)

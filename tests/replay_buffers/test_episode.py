@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from evorl.replay_buffers.episode import EpisodeReplayBuffer, EpisodeReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from tests.conformance.replay_buffer import ReplayBufferContract
+from tests.support.whole_programs import Whole
 
 NUM_ENVS, ROWS = 4, 12
 COMPLETE = EpisodeReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
@@ -27,15 +27,15 @@ class TestContract(ReplayBufferContract):
 
 def _history(length: int, ends: float = 0.3) -> SampleBatch:
     """Random ends, but the last environment never ends; step t of environment b has the number ``100 t + b``."""
-    t, b = jnp.meshgrid(jnp.arange(length), jnp.arange(NUM_ENVS), indexing="ij")
-    dones = jax.random.bernoulli(jax.random.key(1), ends, (length, NUM_ENVS)) & (b < NUM_ENVS - 1)
-    return SampleBatch(obs=(100 * t + b).astype(jnp.float32), dones=dones)
+    t, b = np.meshgrid(np.arange(length), np.arange(NUM_ENVS), indexing="ij")
+    dones = (np.random.default_rng(1).random((length, NUM_ENVS)) < ends) & (b < NUM_ENVS - 1)
+    return SampleBatch(obs=(100 * t + b).astype(np.float32), dones=dones)
 
 
 def _stored(history: SampleBatch, buffer: EpisodeReplayBuffer = COMPLETE, rows_at_once: int = 3) -> EpisodeReplayState:
-    state = buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+    state = Whole(buffer).init(jax.tree.map(lambda x: x[0, 0], history))
     for start in range(0, len(history), rows_at_once):
-        state = buffer.add(state, history[start : start + rows_at_once])
+        state = Whole(buffer).add(state, history[start : start + rows_at_once])
     return state
 
 
@@ -56,9 +56,10 @@ def _expected(history: SampleBatch, only_complete: bool) -> dict[tuple[int, int]
 
 
 def _span_of_each(state: EpisodeReplayState, places: list[tuple[int, int]]) -> list[tuple[int, ...]]:
-    rows, envs = (jnp.array(x, jnp.int32) for x in zip(*places, strict=True))
-    span = jax.jit(EpisodeReplayState.span, static_argnums=3)(state, rows, envs, NUM_ENVS)
-    return list(zip(*(x.tolist() for x in (span.step, span.start, span.end, span.length)), strict=True))
+    rows, envs = (x.reshape(-1) for x in np.meshgrid(np.arange(ROWS), np.arange(NUM_ENVS), indexing="ij"))
+    span = Whole(state).span(rows, envs, NUM_ENVS)  # of all places: one program
+    numbers = np.stack([span.step, span.start, span.end, span.length], axis=1).reshape(ROWS, NUM_ENVS, 4)
+    return [tuple(numbers[place].tolist()) for place in places]
 
 
 CASES = [
@@ -81,11 +82,11 @@ def test_episodes_are_those_that_were_added(
     history = _history(length, ends)
     state = _stored(history, buffer, rows_at_once)
     expected = _expected(history, buffer.only_complete)
-    assert int(buffer.num_choices(state)) == len(expected)
+    assert int(Whole(buffer).num_choices(state)) == len(expected)
     if not expected:
         return
     assert _span_of_each(state, list(expected)) == list(expected.values())
-    rows, envs = jax.jit(lambda s, k: buffer.draw_indices(s, k, 2000))(state, jax.random.key(0))
+    rows, envs = Whole(buffer).draw_indices(state, jax.random.key(0), 2000)
     assert set(zip(rows.tolist(), envs.tolist(), strict=True)) == set(expected)
 
 
@@ -104,7 +105,7 @@ def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
     """So an episode is drawn in proportion to its length, and each of its steps as often."""
     history, draws = _history(31), 20_000
     expected = _expected(history, buffer.only_complete)
-    rows, envs = buffer.draw_indices(_stored(history, buffer), jax.random.key(1), draws)
+    rows, envs = Whole(buffer).draw_indices(_stored(history, buffer), jax.random.key(1), draws)
     counts = dict.fromkeys(expected, 0)
     for place in zip(rows.tolist(), envs.tolist(), strict=True):
         counts[place] += 1
@@ -122,11 +123,11 @@ def test_each_step_is_equally_likely(buffer: EpisodeReplayBuffer) -> None:
 def test_another_step_of_the_same_episode() -> None:
     """As hindsight does: a later step, by the span of the first."""
     state = _stored(_history(31))
-    rows, envs = COMPLETE.draw_indices(state, jax.random.key(2), 500)
-    span = state.span(rows, envs, NUM_ENVS)
-    later = jax.random.randint(jax.random.key(3), rows.shape, span.step, span.length)
-    later_span = state.span((span.start + later) % ROWS, envs, NUM_ENVS)
+    rows, envs = Whole(COMPLETE).draw_indices(state, jax.random.key(2), 2000)
+    span = jax.tree.map(np.asarray, Whole(state).span(rows, envs, NUM_ENVS))
+    later = np.random.default_rng(3).integers(span.step, span.length)
+    later_span = Whole(state).span(np.asarray((span.start + later) % ROWS, np.int32), envs, NUM_ENVS)
     np.testing.assert_array_equal(later_span.start, span.start)
     np.testing.assert_array_equal(later_span.length, span.length)
     assert (later_span.step >= span.step).all()
-    assert state.data.dones[span.end, envs].all()
+    assert np.asarray(state.data.dones)[span.end, envs].all()

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.conformance.replay_buffer import ReplayBufferContract
+from tests.support.whole_programs import Whole
 
 
 class TestContract(ReplayBufferContract):
@@ -16,10 +16,10 @@ class TestContract(ReplayBufferContract):
 
 
 def test_the_newest_of_each_environment_come_first() -> None:
-    buffer = CombinedReplayBuffer(capacity=10, num_envs=2)
-    state = buffer.init(jnp.zeros((), jnp.int32))
+    buffer = Whole(CombinedReplayBuffer(capacity=10, num_envs=2))
+    state = buffer.init(np.int32(0))
     for step in range(8):  # around the ring
-        state = buffer.add(state, jnp.array([[2 * step, 2 * step + 1]], jnp.int32))
+        state = buffer.add(state, np.array([[2 * step, 2 * step + 1]], np.int32))
         for num in (1, 2, 50):
             batch = np.asarray(buffer.sample(state, jax.random.key(step), num))
             np.testing.assert_array_equal(batch[:2], [2 * step, 2 * step + 1][:num])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +11,7 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
+from tests.support.whole_programs import Whole, whole
 
 NUM_ENVS, ROWS, DISCOUNT = 3, 16, 0.9
 BUFFER = UniformReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
@@ -19,23 +19,23 @@ BUFFER = UniformReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS)
 
 def _history(length: int) -> SampleBatch:
     """Random rewards and ends; observations number the steps."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    step = jnp.broadcast_to(jnp.arange(length, dtype=jnp.float32)[:, None], (length, NUM_ENVS))
-    dones = jax.random.bernoulli(keys[0], 0.2, (length, NUM_ENVS))
+    rng, shape = np.random.default_rng(0), (length, NUM_ENVS)
+    step = np.broadcast_to(np.arange(length, dtype=np.float32)[:, None], shape)
+    dones = rng.random(shape) < 0.2
     return SampleBatch(
         obs=step,
-        actions=jnp.arange(length * NUM_ENVS).reshape(length, NUM_ENVS),
-        rewards=jax.random.normal(keys[1], (length, NUM_ENVS)),
+        actions=np.arange(length * NUM_ENVS).reshape(shape),
+        rewards=rng.normal(size=shape).astype(np.float32),
         next_obs=step + 0.5,
         dones=dones,
-        extras=PyTreeDict(termination=dones & jax.random.bernoulli(keys[2], 0.5, (length, NUM_ENVS))),
+        extras=PyTreeDict(termination=dones & (rng.random(shape) < 0.5)),
     )
 
 
 def _stored(history: SampleBatch) -> ReplayState:
-    state = BUFFER.init(jax.tree.map(lambda x: x[0, 0], history))
+    state = Whole(BUFFER).init(jax.tree.map(lambda x: x[0, 0], history))
     for start in range(0, len(history), 4):
-        state = BUFFER.add(state, history[start : start + 4])
+        state = Whole(BUFFER).add(state, history[start : start + 4])
     return state
 
 
@@ -56,9 +56,8 @@ def test_every_stored_step_starts_one(length: int, num_steps: int) -> None:
     history = _history(length)
     oldest = max(0, length - ROWS)
     starts, envs = (x.reshape(-1) for x in np.meshgrid(np.arange(oldest, length), np.arange(NUM_ENVS)))
-    batch = jax.jit(take_n_step, static_argnums=(3, 4))(
-        _stored(history), jnp.asarray(starts % ROWS), jnp.asarray(envs), NUM_ENVS, num_steps, DISCOUNT
-    )
+    batch = whole(take_n_step)(_stored(history), starts % ROWS, envs, NUM_ENVS, num_steps, DISCOUNT)
+    batch = jax.tree.map(np.asarray, batch)
     for i, (start, env) in enumerate(zip(starts, envs, strict=True)):
         reward, next_obs, num_rewards, discount = _expected(history, start, env, num_steps)
         assert batch.obs[i] == start
@@ -75,11 +74,13 @@ def test_an_episode_gives_as_many_as_it_has_steps(terminated: bool) -> None:
     lengths, env = [5, 2, 1, 4], 1
     ends = np.cumsum(lengths) - 1
     history = _history(sum(lengths))
-    dones = jnp.zeros_like(history.dones).at[ends].set(True)
-    tag = jnp.arange(dones.size).reshape(dones.shape)
+    dones = np.zeros_like(history.dones)
+    dones[ends] = True
+    tag = np.arange(dones.size).reshape(dones.shape)
     history = history.replace(dones=dones, extras=PyTreeDict(termination=dones & terminated, tag=tag))
-    rows = jnp.arange(sum(lengths))
-    batch = take_n_step(_stored(history), rows, jnp.full_like(rows, env), NUM_ENVS, 3, DISCOUNT)
+    rows = np.arange(sum(lengths))
+    batch = whole(take_n_step)(_stored(history), rows, np.full_like(rows, env), NUM_ENVS, 3, DISCOUNT)
+    batch = jax.tree.map(np.asarray, batch)
     expected = [min(3, length - step) for length in lengths for step in range(length)]
     np.testing.assert_array_equal(batch.extras.num_rewards, expected)
     np.testing.assert_array_equal(batch.extras.tag, tag[:, env])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from evorl.ops.sum_tree import get_weights
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.conformance.replay_buffer import ReplayBufferContract
+from tests.support.whole_programs import Whole, whole
 
 BUFFER = PrioritizedReplayBuffer(capacity=24, num_envs=4, exponent=0.5)  # 6 rows
-SPEC = {"id": jax.ShapeDtypeStruct((), jnp.int32)}
+WHOLE = Whole(BUFFER)
+ZEROS = {"id": np.int32(0)}
 
 
 class TestContract(ReplayBufferContract):
@@ -22,22 +23,22 @@ class TestContract(ReplayBufferContract):
 
 
 def _filled(num_rows: int) -> PrioritizedReplayState:
-    ids = jnp.arange(num_rows * 4, dtype=jnp.int32).reshape(num_rows, 4)
-    return BUFFER.add(BUFFER.init(SPEC), {"id": ids})
+    ids = np.arange(num_rows * 4, dtype=np.int32).reshape(num_rows, 4)
+    return WHOLE.add(WHOLE.init(ZEROS), {"id": ids})
 
 
-def _with_errors(state: PrioritizedReplayState, errors: jax.Array) -> PrioritizedReplayState:
-    index = jnp.arange(errors.shape[0])
-    return BUFFER.set_priorities(state, index // 4, index % 4, errors)
+def _with_errors(state: PrioritizedReplayState, errors: np.ndarray) -> PrioritizedReplayState:
+    index = np.arange(errors.shape[0])
+    return WHOLE.set_priorities(state, index // 4, index % 4, errors)
 
 
 def test_draws_are_in_proportion_to_raised_priorities() -> None:
-    errors = jnp.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0])
+    errors = np.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0], np.float32)
     state = _with_errors(_filled(2), errors)
     draws = 40_000
-    rows, envs = jax.jit(lambda s, k: BUFFER.draw_indices(s, k, draws))(state, jax.random.key(0))
-    counts = np.bincount(rows * 4 + envs, minlength=8)
-    shares = np.asarray((jnp.abs(errors) + 1e-6) ** 0.5)
+    rows, envs = WHOLE.draw_indices(state, jax.random.key(0), draws)
+    counts = np.bincount(np.asarray(rows) * 4 + np.asarray(envs), minlength=8)
+    shares = np.asarray((np.abs(errors) + 1e-6) ** 0.5)
     expected = draws * shares / shares.sum()
     assert counts[0] < 30  # an error of zero is drawn now and then
     chi_square = (np.square(counts - expected) / expected)[1:].sum()
@@ -45,36 +46,38 @@ def test_draws_are_in_proportion_to_raised_priorities() -> None:
 
 
 def test_importance_weights_undo_the_preference() -> None:
-    state = _with_errors(_filled(2), jnp.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0]))
-    rows, envs = BUFFER.draw_indices(state, jax.random.key(0), 40_000)
-    weights = BUFFER.importance_weights(state, rows, envs, 1.0)
-    drawn = np.asarray(rows * 4 + envs)
+    state = _with_errors(_filled(2), np.array([0.0, 1.0, 4.0, 16.0, 1.0, 1.0, 1.0, 9.0], np.float32))
+    rows, envs = WHOLE.draw_indices(state, jax.random.key(0), 40_000)
+    weights = np.asarray(WHOLE.importance_weights(state, rows, envs, 1.0))
+    drawn = np.asarray(rows) * 4 + np.asarray(envs)
     for value in range(1, 8):  # each value counts as if it were drawn with probability 1/8
         np.testing.assert_allclose(weights[drawn == value].sum() / 40_000, 1 / 8, rtol=0.1)
-    np.testing.assert_array_equal(BUFFER.importance_weights(state, rows, envs, 0.0), 1.0)
+    np.testing.assert_array_equal(WHOLE.importance_weights(state, rows, envs, 0.0), 1.0)
 
 
 def test_new_transitions_have_the_greatest_priority_there_was() -> None:
-    state = _with_errors(_filled(1), jnp.array([0.25, 9.0, 1.0, 0.0]))
-    state = BUFFER.add(state, {"id": jnp.zeros((2, 4), jnp.int32)})
-    np.testing.assert_allclose(get_weights(state.priorities, jnp.arange(4, 12)), 3.0)
-    later = BUFFER.set_priorities(state, jnp.array([0]), jnp.array([1]), jnp.array([0.01]))
-    later = BUFFER.add(later, {"id": jnp.zeros((1, 4), jnp.int32)})
-    np.testing.assert_allclose(get_weights(later.priorities, jnp.arange(12, 16)), 3.0)
+    state = _with_errors(_filled(1), np.array([0.25, 9.0, 1.0, 0.0], np.float32))
+    state = WHOLE.add(state, {"id": np.zeros((2, 4), np.int32)})
+    np.testing.assert_allclose(whole(get_weights)(state.priorities, np.arange(4, 12)), 3.0)
+    later = WHOLE.set_priorities(state, np.array([0]), np.array([1]), np.array([0.01], np.float32))
+    later = WHOLE.add(later, {"id": np.zeros((1, 4), np.int32)})
+    np.testing.assert_allclose(whole(get_weights)(later.priorities, np.arange(12, 16)), 3.0)
 
 
 def test_overwritten_transitions_lose_their_priority() -> None:
-    state = _with_errors(_filled(6), jnp.full(24, 25.0))
-    state = BUFFER.set_priorities(state, jnp.array([0]), jnp.array([2]), jnp.array([0.0]))
-    state = BUFFER.add(state, {"id": jnp.zeros((1, 4), jnp.int32)})
-    np.testing.assert_allclose(get_weights(state.priorities, jnp.arange(4)), 5.0, rtol=1e-5)
+    state = _with_errors(_filled(6), np.full(24, 25.0, np.float32))
+    state = WHOLE.set_priorities(state, np.array([0]), np.array([2]), np.array([0.0], np.float32))
+    state = WHOLE.add(state, {"id": np.zeros((1, 4), np.int32)})
+    np.testing.assert_allclose(whole(get_weights)(state.priorities, np.arange(4)), 5.0, rtol=1e-5)
 
 
 def test_masked_rows_and_errors_change_nothing() -> None:
     state = _filled(2)
-    same = BUFFER.add(state, {"id": jnp.zeros((2, 4), jnp.int32)}, jnp.array([False, False]))
+    same = WHOLE.add(state, {"id": np.zeros((2, 4), np.int32)}, np.array([False, False]))
     jax.tree.map(np.testing.assert_array_equal, same, state)
-    same = BUFFER.set_priorities(state, jnp.array([0, 1]), jnp.array([0, 1]), jnp.array([7.0, 7.0]), jnp.array(False))
+    same = WHOLE.set_priorities(
+        state, np.array([0, 1]), np.array([0, 1]), np.array([7.0, 7.0], np.float32), np.array(False)
+    )
     jax.tree.map(np.testing.assert_array_equal, same, state)
 
 

@@ -26,16 +26,20 @@ add = jax.jit(add_rows)
 
 def _rows(first: int, num: int) -> SampleBatch:
     """Rows that can be told from their numbers: row r of environment b has reward 100 r + b."""
-    rewards = (100 * jnp.arange(first, first + num)[:, None] + jnp.arange(ENVS)).astype(jnp.float32)
-    obs = jnp.broadcast_to((rewards % 251)[..., None], (num, ENVS, 3)).astype(jnp.uint8)
+    rewards = (100 * np.arange(first, first + num)[:, None] + np.arange(ENVS)).astype(np.float32)
+    obs = np.broadcast_to((rewards % 251)[..., None], (num, ENVS, 3)).astype(np.uint8)
     return SampleBatch(obs=obs, rewards=rewards, dones=rewards % 200 == 0)
+
+
+def _zeros(num: int) -> np.ndarray:
+    return np.zeros((num, ENVS), np.float32)
 
 
 def _row_numbers(state: ReplayState) -> list[int]:
     """Stored rows from the oldest to the newest."""
     cursor, size = int(state.cursor), int(state.size)
     rows = [(cursor - size + i) % ROWS for i in range(size)]
-    return [int(state.data.rewards[row, 0]) // 100 for row in rows]
+    return [int(np.asarray(state.data.rewards)[row, 0]) // 100 for row in rows]
 
 
 def test_an_empty_ring_has_the_dtypes_of_its_spec() -> None:
@@ -55,14 +59,14 @@ def test_the_latest_rows_are_kept_in_order_whatever_the_batch_length(lengths: tu
         assert _row_numbers(state) == list(expected)
     row = int(state.cursor) - 1
     newest = _rows(first - 1, 1)
-    jax.tree.map(lambda stored, new: np.testing.assert_array_equal(stored[row], new[0]), state.data, newest)
+    jax.tree.map(lambda stored, new: np.testing.assert_array_equal(np.asarray(stored)[row], new[0]), state.data, newest)
 
 
 def test_masked_rows_leave_no_gap() -> None:
     state = add(init_ring(ROWS, ENVS, SPEC), _rows(0, 8))
-    state = add(state, _rows(8, 4), jnp.array([True, False, True, True]))
+    state = add(state, _rows(8, 4), np.array([True, False, True, True]))
     assert _row_numbers(state) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
-    unchanged = add(state, _rows(12, 4), jnp.zeros((), bool))
+    unchanged = add(state, _rows(12, 4), np.zeros((), bool))
     jax.tree.map(np.testing.assert_array_equal, unchanged, state)
     assert _row_numbers(add(state, _rows(12, 1), True))[-1] == 12
 
@@ -71,10 +75,16 @@ def test_masked_rows_leave_no_gap() -> None:
     ("batch", "message"),
     [
         (_rows(0, 11), r"11 rows does not fit into a replay buffer of 10 rows"),
-        (_rows(0, 2).replace(dones=jnp.zeros((2, ENVS))), r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]"),
-        (_rows(0, 2).replace(obs=jnp.zeros((2, ENVS, 5), jnp.uint8)), r"obs of the batch is uint8\[2, 4, 5\]"),
-        (_rows(0, 2).replace(actions=jnp.zeros((2, ENVS))), "other fields than the replay buffer was built for"),
-        (_rows(0, 2).replace(rewards=jnp.zeros((3, ENVS))), r"differ in their number of rows: \[2, 3\]"),
+        (
+            _rows(0, 2).replace(dones=np.zeros((2, ENVS), np.float32)),
+            r"dones of the batch is float32\[2, 4\].*takes bool\[T, 4\]",
+        ),
+        (_rows(0, 2).replace(obs=np.zeros((2, ENVS, 5), np.uint8)), r"obs of the batch is uint8\[2, 4, 5\]"),
+        (
+            _rows(0, 2).replace(actions=_zeros(2)),
+            "other fields than the replay buffer was built for",
+        ),
+        (_rows(0, 2).replace(rewards=_zeros(3)), r"differ in their number of rows: \[2, 3\]"),
     ],
 )
 def test_batches_that_do_not_fit_are_refused_in_words(batch: SampleBatch, message: str) -> None:
@@ -92,7 +102,7 @@ def test_environments_are_shared_evenly_or_not_at_all() -> None:
 @pytest.mark.parametrize("devices", [2, 4])
 def test_shards_together_do_what_one_device_does(devices: int) -> None:
     """Init, add and take inside ``shard_map``: the same transitions, dtypes included, on every device."""
-    rows, envs = jnp.array([[0, 9, 3], [4, 4, 1]]), jnp.array([[0, 3, 1], [2, 3, 2]])
+    rows, envs = np.array([[0, 9, 3], [4, 4, 1]]), np.array([[0, 3, 1], [2, 3, 2]])
 
     def run(first: SampleBatch, second: SampleBatch) -> Any:
         state = add_rows(add_rows(init_ring(ROWS, ENVS, SPEC), first), second)
@@ -112,17 +122,17 @@ def test_shards_together_do_what_one_device_does(devices: int) -> None:
 
 
 def test_a_single_environment_is_whole_on_every_device() -> None:
-    rows = jnp.array([0, 3, 5, 6])
+    rows = np.array([0, 3, 5, 6])
 
     def run(batch: SampleBatch) -> SampleBatch:
-        state = add_rows(init_ring(ROWS, 1, SPEC), batch, jnp.arange(9) % 4 != 1)
+        state = add_rows(init_ring(ROWS, 1, SPEC), batch, np.arange(9) % 4 != 1)
         return take(state.data, rows, jnp.zeros_like(rows), 1)
 
     mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     on_mesh = jax.shard_map(run, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
     batch = jax.tree.map(lambda x: x[:, :1], _rows(0, 9))
     expected, result = jax.jit(run)(batch), jax.jit(on_mesh)(batch)
-    np.testing.assert_array_equal(expected.rewards, batch.rewards[jnp.array([0, 4, 7, 8]), 0])
+    np.testing.assert_array_equal(expected.rewards, batch.rewards[np.array([0, 4, 7, 8]), 0])
     jax.tree.map(np.testing.assert_array_equal, result, expected)
 
 

@@ -15,6 +15,7 @@ from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.replay_buffer import ReplayBufferContract
+from tests.support.whole_programs import Whole, whole
 
 NUM_ENVS, ROWS, LENGTH, PERIOD = 4, 12, 5, 2
 BUFFER = SequenceReplayBuffer(capacity=ROWS * NUM_ENVS, num_envs=NUM_ENVS, length=LENGTH, period=PERIOD)
@@ -38,21 +39,21 @@ class TestPrioritizedContract(ReplayBufferContract):
 
 def _history(length: int) -> SampleBatch:
     """Random ends; step t of environment b has the number ``100 t + b`` and the recurrent state ``[t, b]``."""
-    t, b = jnp.meshgrid(jnp.arange(length), jnp.arange(NUM_ENVS), indexing="ij")
+    t, b = np.meshgrid(np.arange(length), np.arange(NUM_ENVS), indexing="ij")
     return SampleBatch(
-        obs=(100 * t + b).astype(jnp.float32),
-        dones=jax.random.bernoulli(jax.random.key(0), 0.3, (length, NUM_ENVS)),
+        obs=(100 * t + b).astype(np.float32),
+        dones=np.random.default_rng(0).random((length, NUM_ENVS)) < 0.3,
         extras=PyTreeDict(
-            recurrent_state=PyTreeDict(hidden=jnp.stack([t, b], axis=-1).astype(jnp.float32)),
+            recurrent_state=PyTreeDict(hidden=np.stack([t, b], axis=-1).astype(np.float32)),
             termination=t % 3 == 0,
         ),
     )
 
 
 def _stored(history: SampleBatch, buffer: SequenceReplayBuffer = BUFFER) -> Any:
-    state = buffer.init(jax.tree.map(lambda x: x[0, 0], history))
+    state = Whole(buffer).init(jax.tree.map(lambda x: x[0, 0], history))
     for start in range(0, len(history), 3):
-        state = buffer.add(state, history[start : start + 3])
+        state = Whole(buffer).add(state, history[start : start + 3])
     return state
 
 
@@ -71,10 +72,10 @@ def _step_of(row: int, length: int) -> int:
 def test_sequences_are_what_was_added(length: int) -> None:
     history = _history(length)
     oldest = max(0, length - ROWS)
-    times, envs = (x.reshape(-1) for x in np.meshgrid(np.arange(oldest, length), np.arange(NUM_ENVS)))
-    batch = jax.jit(take_sequences, static_argnums=(3, 4))(
-        _stored(history), jnp.asarray(times % ROWS), jnp.asarray(envs), NUM_ENVS, LENGTH
-    )
+    places = np.meshgrid(np.arange(oldest, length), np.arange(NUM_ENVS))
+    times, envs = (np.resize(x, ROWS * NUM_ENVS) for x in places)  # again and again, as many as a full ring has
+    batch = whole(take_sequences)(_stored(history), times % ROWS, envs, NUM_ENVS, LENGTH)
+    batch = jax.tree.map(np.asarray, batch)
     assert batch.obs.shape == (LENGTH, len(times))
     for i, (time, env) in enumerate(zip(times, envs, strict=True)):
         np.testing.assert_array_equal(batch.extras.recurrent_state.hidden[i], [time, env])
@@ -90,15 +91,15 @@ def test_sequences_are_what_was_added(length: int) -> None:
 def test_memory_is_optional() -> None:
     history = _history(9)
     history = history.replace(extras=PyTreeDict(termination=history.extras.termination))
-    batch = take_sequences(_stored(history), jnp.array([2]), jnp.array([1]), NUM_ENVS, 3)
+    batch = whole(take_sequences)(_stored(history), np.array([2]), np.array([1]), NUM_ENVS, 3)
     assert set(batch.extras) == {"termination", "mask", "starts"}
 
 
 @pytest.mark.parametrize("length", LENGTHS_OF_HISTORY[1:])
 def test_legal_starts_are_equally_likely(length: int) -> None:
     state, legal, draws = _stored(_history(length)), _legal_starts(length), 20_000
-    assert int(BUFFER.num_choices(state)) == len(legal)
-    rows, envs = jax.jit(lambda s, k: BUFFER.draw_indices(s, k, draws))(state, jax.random.key(1))
+    assert int(Whole(BUFFER).num_choices(state)) == len(legal)
+    rows, envs = Whole(BUFFER).draw_indices(state, jax.random.key(1), draws)
     counts = dict.fromkeys(legal, 0)
     for row, env in zip(rows.tolist(), envs.tolist(), strict=True):
         counts[_step_of(row, length), env] += 1
@@ -112,10 +113,10 @@ def test_legal_starts_are_equally_likely(length: int) -> None:
 @pytest.mark.parametrize("buffer", [BUFFER, PRIORITIZED])
 def test_before_there_is_a_whole_one_the_oldest_step_is_drawn(buffer: SequenceReplayBuffer) -> None:
     state = _stored(_history(3), buffer)
-    assert int(buffer.num_choices(state)) == 0
-    rows, envs = buffer.draw_indices(state, jax.random.key(0), 20)
-    assert not rows.any()
-    mask = take_sequences(state, rows, envs, NUM_ENVS, LENGTH).extras.mask
+    assert int(Whole(buffer).num_choices(state)) == 0
+    rows, envs = Whole(buffer).draw_indices(state, jax.random.key(0), 20)
+    assert not np.asarray(rows).any()
+    mask = whole(take_sequences)(state, rows, envs, NUM_ENVS, LENGTH).extras.mask
     np.testing.assert_array_equal(mask, np.broadcast_to((np.arange(LENGTH) < 3)[:, None], mask.shape))
 
 
@@ -123,41 +124,41 @@ def test_before_there_is_a_whole_one_the_oldest_step_is_drawn(buffer: SequenceRe
 def test_only_whole_sequences_have_priorities(rows_at_once: int) -> None:
     """After every addition, also one that goes around the ring; a sequence keeps the priority that it was given."""
     history = _history(40)
-    state = PRIORITIZED.init(jax.tree.map(lambda x: x[0, 0], history))
+    state = Whole(PRIORITIZED).init(jax.tree.map(lambda x: x[0, 0], history))
     given = {}
     for end in range(rows_at_once, 41, rows_at_once):
-        state = PRIORITIZED.add(state, history[end - rows_at_once : end])
+        state = Whole(PRIORITIZED).add(state, history[end - rows_at_once : end])
         legal = _legal_starts(end)
         given = {start: given.get(start, float(state.greatest)) for start in legal}
-        stored = np.asarray(get_weights(state.priorities, jnp.arange(ROWS * NUM_ENVS))).reshape(ROWS, NUM_ENVS)
+        stored = np.asarray(whole(get_weights)(state.priorities, np.arange(ROWS * NUM_ENVS))).reshape(ROWS, NUM_ENVS)
         expected = np.zeros((ROWS, NUM_ENVS))
         for (time, env), priority in given.items():
             expected[time % ROWS, env] = priority
         np.testing.assert_allclose(stored, expected, rtol=1e-6)
         if legal:
             time, env = sorted(legal)[end % len(legal)]
-            state = PRIORITIZED.set_priorities(
-                state, jnp.array([time % ROWS]), jnp.array([env]), jnp.array([float(end)])
+            state = Whole(PRIORITIZED).set_priorities(
+                state, np.array([time % ROWS]), np.array([env]), np.array([end], np.float32)
             )
             given[time, env] = end**0.5
 
 
 def test_masked_rows_change_no_priority() -> None:
     state, more = _stored(_history(17), PRIORITIZED), _history(4)
-    none = PRIORITIZED.add(state, more, jnp.zeros(4, bool))
+    none = Whole(PRIORITIZED).add(state, more, np.zeros(4, bool))
     jax.tree.map(np.testing.assert_array_equal, none, state)
-    some = PRIORITIZED.add(state, more, jnp.array([True, False, False, True]))
-    both = PRIORITIZED.add(state, jax.tree.map(lambda x: x[jnp.array([0, 3])], more))
+    some = Whole(PRIORITIZED).add(state, more, np.array([True, False, False, True]))
+    both = Whole(PRIORITIZED).add(state, jax.tree.map(lambda x: x[np.array([0, 3])], more))
     jax.tree.map(np.testing.assert_array_equal, some, both)
 
 
 def test_sequences_are_drawn_in_proportion_to_raised_priorities() -> None:
     state, draws = _stored(_history(17), PRIORITIZED), 40_000
     legal = sorted(_legal_starts(17))
-    times, envs = (jnp.array(x) for x in zip(*legal, strict=True))
-    errors = jnp.arange(len(legal), dtype=jnp.float32)
-    state = PRIORITIZED.set_priorities(state, times % ROWS, envs, errors)
-    rows, drawn_envs = PRIORITIZED.draw_indices(state, jax.random.key(0), draws)
+    times, envs = (np.array(x) for x in zip(*legal, strict=True))
+    errors = np.arange(len(legal), dtype=np.float32)
+    state = Whole(PRIORITIZED).set_priorities(state, times % ROWS, envs, errors)
+    rows, drawn_envs = Whole(PRIORITIZED).draw_indices(state, jax.random.key(0), draws)
     counts = np.zeros(len(legal))
     for row, env in zip(rows.tolist(), drawn_envs.tolist(), strict=True):
         counts[legal.index((_step_of(row, 17), env))] += 1
@@ -166,7 +167,7 @@ def test_sequences_are_drawn_in_proportion_to_raised_priorities() -> None:
     chi_square = (np.square(counts - expected) / expected)[1:].sum()
     degrees = len(legal) - 2
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
-    weights = PRIORITIZED.importance_weights(state, rows, drawn_envs, 1.0)
+    weights = Whole(PRIORITIZED).importance_weights(state, rows, drawn_envs, 1.0)
     np.testing.assert_allclose(
         weights, shares.sum() / len(legal) / shares[_indices(rows, drawn_envs, legal)], rtol=1e-4
     )

@@ -17,6 +17,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.replay_buffer import DRAWS, LONGER_THAN_THE_RING, NUM_ENVS, ROWS, ReplayBufferContract
 from tests.support.small_workflows import assert_identical
+from tests.support.whole_programs import Whole, whole
 
 STEPS = 5  # room of a slot
 ONCE_IN_A_THOUSAND = {1: 10.8, 2: 13.8, 8: 26.1}  # chi-squared, by degrees of freedom
@@ -31,7 +32,7 @@ class TestContract(ReplayBufferContract):
 
     @staticmethod
     def init_state(buffer: Any, sample_spec: Any) -> ReplayState:
-        return buffer.init(sample_spec, jax.random.key(7))
+        return Whole(buffer).init(sample_spec, jax.random.key(7))
 
     def check_same(self, actual: ReplayState, expected: ReplayState) -> None:
         assert_identical(_only_stored(actual), _only_stored(expected))
@@ -40,8 +41,8 @@ class TestContract(ReplayBufferContract):
         """Those that run, and the last before them; of the others all are from some time."""
         for num_rows in (3, 9, LONGER_THAN_THE_RING):
             state = self.stored(num_rows)
-            assert int(self.buffer.num_choices(state)) == int(self.buffer.num_transitions(state))
-            assert int(self.buffer.num_transitions(state)) <= min(num_rows, ROWS) * NUM_ENVS
+            assert int(self.whole.num_choices(state)) == int(self.whole.num_transitions(state))
+            assert int(self.whole.num_transitions(state)) <= min(num_rows, ROWS) * NUM_ENVS
         steps = (np.asarray(state.data.obs) // 100).T.reshape(NUM_ENVS, -1)  # of each environment
         sizes = np.asarray(state.size).reshape(NUM_ENVS, -1)
         assert all(sorted(of_env) == [2, 4, 4] for of_env in sizes.tolist())
@@ -49,7 +50,8 @@ class TestContract(ReplayBufferContract):
 
     def test_what_is_drawn_is_stored_and_belongs_together(self) -> None:
         for num_rows in (9, LONGER_THAN_THE_RING):
-            sample = jax.jit(self.buffer.sample, static_argnums=2)(self.stored(num_rows), jax.random.key(0), DRAWS)
+            sample = self.whole.sample(self.stored(num_rows), jax.random.key(0), DRAWS)
+            sample = jax.tree.map(np.asarray, sample)
             np.testing.assert_array_equal(sample.rewards, -sample.obs)
             np.testing.assert_array_equal(sample.dones, sample.obs // 100 % 4 == 3)
             assert sample.obs.max() < 100 * num_rows
@@ -58,19 +60,19 @@ class TestContract(ReplayBufferContract):
 
 def _only_stored(state: Any) -> Any:
     """With zeros for what slots had from episodes that were overwritten by shorter ones."""
-    steps = jnp.arange(state.data.obs.shape[0])[:, None]
-    return state.replace(data=jax.tree.map(lambda x: jnp.where(steps < state.size, x, 0), state.data))
+    steps, size = np.arange(state.data.obs.shape[0])[:, None], np.asarray(state.size)
+    return state.replace(data=jax.tree.map(lambda x: np.where(steps < size, x, 0), state.data))
 
 
 def _history(length: int, num_envs: int, ends: Any) -> SampleBatch:
     """Step t of environment b has the number ``1000 b + t``; an episode ends where ``ends(t, b)`` says so."""
     t, b = np.meshgrid(np.arange(length), np.arange(num_envs), indexing="ij")
-    number = jnp.array(1000 * b + t, jnp.float32)
-    dones = jnp.array(np.broadcast_to(ends(t, b), t.shape))
+    number = (1000 * b + t).astype(np.float32)
+    dones = np.broadcast_to(ends(t, b), t.shape)
     return SampleBatch(
         obs=number,
         actions=number,
-        rewards=jnp.sin(number),
+        rewards=np.sin(number),
         next_obs=number + 0.5,
         dones=dones,
         extras=PyTreeDict(termination=dones & (t % 2 == 0)),
@@ -78,15 +80,13 @@ def _history(length: int, num_envs: int, ends: Any) -> SampleBatch:
 
 
 def _empty(buffer: SlotReplayBuffer, history: SampleBatch, seed: int = 0) -> Any:
-    return buffer.init(
-        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), history), jax.random.key(seed)
-    )
+    return Whole(buffer).init(jax.tree.map(lambda x: x[0, 0], history), jax.random.key(seed))
 
 
 def _filled(buffer: SlotReplayBuffer, history: SampleBatch, rows_at_once: int, seed: int = 0) -> Any:
-    state, add = _empty(buffer, history, seed), jax.jit(buffer.add)
+    state = _empty(buffer, history, seed)
     for start in range(0, len(history), rows_at_once):
-        state = add(state, history[start : start + rows_at_once])
+        state = Whole(buffer).add(state, history[start : start + rows_at_once])
     return state
 
 
@@ -97,24 +97,18 @@ def _contents(state: Any) -> list[list[int]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def add_one() -> Any:
-    """The program that adds one step of two environments with four slots each."""
-    return jax.jit(SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS).add)
-
-
 @pytest.mark.parametrize(("seed", "share"), [(0, 0.3), (1, 0.05), (2, 0.8), (3, 1.0), (4, 0.0)])
-def test_slots_are_those_of_a_loop(add_one: Any, seed: int, share: float) -> None:
+def test_slots_are_those_of_a_loop(seed: int, share: float) -> None:
     """Step by step: where an episode starts, another slot opens, an empty one if there is one; all else stays."""
     buffer = SlotReplayBuffer(capacity=8 * STEPS, num_envs=2, episode_steps=STEPS)
     rng = np.random.default_rng(seed)
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < share)
     mask = rng.random(len(history)) < 0.8
-    state = _empty(buffer, history, seed)
+    state, add = _empty(buffer, history, seed), Whole(buffer).add
     expected: list[list[int]] = [[] for _ in range(8)]
     starts, opened = [True, True], [-1, -1]
     for t in range(len(history)):
-        state = add_one(state, history[t : t + 1], jnp.array(mask[t : t + 1]))
+        state = add(state, history[t : t + 1], mask[t : t + 1])
         for env in range(2):
             if not mask[t]:
                 continue
@@ -129,11 +123,11 @@ def test_slots_are_those_of_a_loop(add_one: Any, seed: int, share: float) -> Non
             expected[slot].append(1000 * env + t)
             starts[env] = bool(history.dones[t, env]) or len(expected[slot]) == STEPS
         assert _contents(state) == expected
-    assert int(buffer.num_transitions(state)) == sum(map(len, expected))
+    assert int(Whole(buffer).num_transitions(state)) == sum(map(len, expected))
     # The same in few large pieces, in which slots are opened again and again.
     at_once = _empty(buffer, history, seed)
     for start in (0, 20, 40):
-        at_once = add_one(at_once, history[start : start + 20], jnp.array(mask[start : start + 20]))
+        at_once = add(at_once, history[start : start + 20], mask[start : start + 20])
     assert_identical(_only_stored(at_once), _only_stored(state))
 
 
@@ -147,9 +141,9 @@ def test_episodes_of_three_and_of_five_steps() -> None:
             first = steps[0] - 1000 * env
             assert first % length == 0
             assert steps == [1000 * env + first + i for i in range(length)]
-    half = buffer.add(state, history[:2])  # both run: two steps of each
+    half = Whole(buffer).add(state, history[:2])  # both run: two steps of each
     assert half.running.tolist() == [[2, 2]]
-    span = half.span(jnp.array([1]), half.cursor[0, :1], 2)
+    span = Whole(half).span(np.array([1]), np.asarray(half.cursor)[0, :1], 2)
     assert [int(x[0]) for x in (span.step, span.start, span.end, span.length)] == [1, 0, 1, 2]
 
 
@@ -159,8 +153,8 @@ def test_nothing_is_lost_while_a_slot_is_empty() -> None:
     state = _filled(buffer, history, 4)
     stored = sorted(step for steps in _contents(state) for step in steps)
     assert stored == sorted(np.asarray(history.obs).astype(int).ravel().tolist())
-    again = buffer.add(state, history[:1])  # now every slot is taken
-    assert int(buffer.num_transitions(again)) == len(stored) - 2 * 3 + 2 * 1
+    again = Whole(buffer).add(state, history[:1])  # now every slot is taken
+    assert int(Whole(buffer).num_transitions(again)) == len(stored) - 2 * 3 + 2 * 1
 
 
 def test_an_episode_longer_than_a_slot_goes_on_in_another() -> None:
@@ -177,8 +171,8 @@ def test_what_is_overwritten_is_equally_likely() -> None:
     shifts = []
     for _ in range(2):
         before = state
-        state = buffer.add(before, _history(1, num_envs, lambda *_: True))
-        shifts.append(np.asarray((state.cursor - before.cursor) % 4)[0])
+        state = Whole(buffer).add(before, _history(1, num_envs, lambda *_: True))
+        shifts.append((np.asarray(state.cursor) - np.asarray(before.cursor))[0] % 4)
     for counts, cells in ((np.bincount(shifts[0] - 1), 3), (np.bincount(3 * shifts[0] + shifts[1] - 4), 9)):
         assert len(counts) == cells
         expected = num_envs / cells
@@ -190,7 +184,7 @@ def test_episodes_are_drawn_in_proportion_to_their_lengths() -> None:
     buffer, draws = SlotReplayBuffer(capacity=27, episode_steps=9), 100_000
     state = _filled(buffer, _history(10, 1, lambda t, _: (t == 0) | (t == 9)), 10)
     assert state.size.tolist() == [[1, 9, 0]]
-    rows, slots = (np.asarray(x) for x in buffer.draw_indices(state, jax.random.key(3), draws))
+    rows, slots = (np.asarray(x) for x in Whole(buffer).draw_indices(state, jax.random.key(3), draws))
     counts, expected = np.bincount(slots), draws * np.array([0.1, 0.9])
     assert ((counts - expected) ** 2 / expected).sum() < ONCE_IN_A_THOUSAND[1]
     steps = np.bincount(rows[slots == 1])
@@ -206,8 +200,8 @@ def test_transitions_over_several_steps_are_those_of_a_loop(num_steps: int) -> N
     history = _history(60, 2, lambda t, _: rng.random(t.shape) < 0.3)
     state = _filled(buffer, history, 15)
     places = [(row, slot) for slot, size in enumerate(np.asarray(state.size)[0]) for row in range(size)]
-    rows, slots = jnp.array(places, jnp.int32).T
-    batch = jax.jit(take_n_step, static_argnums=(3, 4))(state, rows, slots, 2, num_steps, 0.9)
+    rows, slots = np.array(places, np.int32).T
+    batch = jax.tree.map(np.asarray, whole(take_n_step)(state, rows, slots, 2, num_steps, 0.9))
     contents = _contents(state)
     for i, (row, slot) in enumerate(places):
         steps = contents[slot][row : row + num_steps]

@@ -8,6 +8,7 @@ import pytest
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from tests.conformance.replay_buffer import ReplayBufferContract
+from tests.support.whole_programs import Whole
 
 BUFFER = UniformReplayBuffer(capacity=22, num_envs=4)  # rounded up to 6 rows
 SPEC = {"id": jax.ShapeDtypeStruct((), jnp.int32), "obs": jax.ShapeDtypeStruct((2,), jnp.float32)}
@@ -20,8 +21,9 @@ class TestContract(ReplayBufferContract):
 
 
 def _filled(num_rows: int) -> ReplayState:
-    ids = jnp.arange(num_rows * 4, dtype=jnp.int32).reshape(num_rows, 4)
-    return BUFFER.add(BUFFER.init(SPEC), {"id": ids, "obs": jnp.stack([ids, -ids], axis=-1).astype(jnp.float32)})
+    ids = np.arange(num_rows * 4, dtype=np.int32).reshape(num_rows, 4)
+    obs = np.stack([ids, -ids], axis=-1).astype(np.float32)
+    return Whole(BUFFER).add(BUFFER.init(SPEC), {"id": ids, "obs": obs})
 
 
 def test_capacity_is_rounded_up_to_whole_rows() -> None:
@@ -33,7 +35,7 @@ def test_capacity_is_rounded_up_to_whole_rows() -> None:
 @pytest.mark.parametrize("num_rows", [3, 6])
 def test_sampling_is_uniform_over_what_is_stored(num_rows: int) -> None:
     draws, cells = 20_000, num_rows * 4
-    sample = BUFFER.sample(_filled(num_rows), jax.random.key(1), draws)
+    sample = Whole(BUFFER).sample(_filled(num_rows), jax.random.key(1), draws)
     counts = np.bincount(sample["id"], minlength=cells)
     assert len(counts) == cells
     chi_square = ((counts - draws / cells) ** 2 / (draws / cells)).sum()
