@@ -6,6 +6,7 @@ splitting the batch promise, and is meant for environments that compile fast.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -18,7 +19,8 @@ from evorl.envs.wrappers import VectorEnv
 from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
 
-NUM_ENVS = 4
+NUM_ENVS, MANY_KEYS = 4, 2000
+Rolled = tuple[EnvState, EnvState, dict[str, Any]]  # see ``EnvContract.roll``
 INFO_DTYPES = {
     "termination": np.bool_,
     "truncation": np.bool_,
@@ -46,24 +48,46 @@ def play(env: VectorEnv, state: EnvState, num_steps: int) -> tuple[EnvState, PyT
     """Random actions for ``num_steps``: the last state and the records ``[T, B, ...]``."""
 
     def step(state: EnvState, t: jax.Array) -> tuple[EnvState, PyTreeDict]:
-        state = env.step(state, random_actions(env, state, t))
+        state = traced_step(env, state, random_actions(env, state, t))
         return state, record(state)
 
     return jax.lax.scan(step, state, jnp.arange(num_steps))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def traced_reset(env: VectorEnv, key: jax.Array) -> EnvState:
+    """A reset, which is traced once for all programs of an environment."""
+    return env.reset(key)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def traced_step(env: VectorEnv, state: EnvState, action: jax.Array) -> EnvState:
+    """A step, which is traced once for all programs of an environment."""
+    return env.step(state, action)
+
+
 compiled_play = jax.jit(play, static_argnums=(0, 2))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def rollout(env: VectorEnv, key: jax.Array, num_steps: int) -> tuple[EnvState, EnvState, PyTreeDict]:
+    """``play`` from a reset on, as one program: the state after the reset before the others."""
+    start = traced_reset(env, key)
+    return start, *play(env, start, num_steps)
 
 
 def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
     """Same structure and, leaf by leaf, equal (or close) values; keys are compared by their words."""
 
     def compare(x: Any, y: Any) -> None:
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        x, y = _words(x), _words(y)
         np.testing.assert_allclose(np.asarray(x, np.float64), np.asarray(y, np.float64), rtol=tolerance, atol=tolerance)
 
     jax.tree.map(compare, a, b)
+
+
+def _words(x: Any) -> Any:
+    return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
 
 
 def joined(obs: Any, num_axes: int) -> np.ndarray:
@@ -100,19 +124,36 @@ class EnvContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def start(cls, env: VectorEnv) -> EnvState:
-        """The state after a reset."""
-        return env.reset(jax.random.key(3))
+    def rolled(cls, env: VectorEnv) -> Rolled:
+        """See ``roll``."""
+        return cls.roll(env)
+
+    @classmethod
+    def roll(cls, env: VectorEnv) -> Rolled:
+        """Random play from a reset on: the first state, the last, and the records ``[T, B, ...]`` of all steps."""
+        start, last, records = rollout(env, jax.random.key(3), cls.steps_to_play())
+        return start, last, jax.tree.map(np.asarray, records)
+
+    @classmethod
+    def steps_to_play(cls) -> int:
+        """How many are played, of which most tests look at the first ``num_steps``."""
+        return cls.num_steps
 
     @pytest.fixture(scope="class")
     @classmethod
-    def records(cls, env: VectorEnv, start: EnvState) -> dict[str, Any]:
-        """Records ``[T, B, ...]`` of random play."""
-        return jax.tree.map(np.asarray, compiled_play(env, start, cls.num_steps)[1])
+    def start(cls, rolled: Rolled) -> EnvState:
+        """The state after a reset."""
+        return rolled[0]
 
-    def test_step_keeps_the_types_of_reset(self, env: VectorEnv, start: EnvState) -> None:
-        action = jax.eval_shape(lambda: env.action_space.zeros((NUM_ENVS,)))
-        before, after = jax.eval_shape(lambda s: s, start), jax.eval_shape(env.step, start, action)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def records(cls, rolled: Rolled) -> dict[str, Any]:
+        """Records ``[T, B, ...]`` of random play."""
+        return jax.tree.map(lambda x: x[: cls.num_steps], rolled[2])
+
+    def test_step_keeps_the_types_of_reset(self, env: VectorEnv) -> None:
+        before = traced_reset.eval_shape(env, jax.random.key(3))
+        after = traced_step.eval_shape(env, before, jax.eval_shape(lambda: env.action_space.zeros((NUM_ENVS,))))
         assert jax.tree.structure(before) == jax.tree.structure(after)
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype) == (y.shape, y.dtype)
@@ -172,22 +213,44 @@ class VectorEnvContract(EnvContract):
 
     many_steps = 1024  # enough episodes for a statistical test
 
+    @classmethod
+    def steps_to_play(cls) -> int:
+        """Enough for the distribution of starts."""
+        return cls.many_steps
+
     def played(self, mode: AutoresetMode) -> tuple[EnvState, Any]:
         """The start and the records ``[T, B, ...]`` of another mode, with the keys of the NORMAL one."""
-        env = self.make(NUM_ENVS, mode)
-        start = env.reset(jax.random.key(3))
-        return start, jax.tree.map(np.asarray, compiled_play(env, start, self.num_steps)[1])
+        start, _, records = rollout(self.make(NUM_ENVS, mode), jax.random.key(3), self.num_steps)
+        return start, jax.tree.map(np.asarray, records)
 
-    def test_every_episode_starts_from_a_fresh_reset(
-        self, env: VectorEnv, start: EnvState, records: dict[str, Any]
-    ) -> None:
-        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
-        keys, episodes = start._internal.key, np.cumsum(records["done"], axis=0)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def resets(cls, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> tuple[Any, Any]:
+        """See ``reset_anew``."""
+        return cls.reset_anew(env, start, records)
+
+    @staticmethod
+    def reset_anew(env: VectorEnv, start: EnvState, records: dict[str, Any]) -> tuple[Any, Any]:
+        """Observations after resets of the inner environment, by one program: with the keys that the episodes of the
+        records ought to start with, in their order, and with ``MANY_KEYS`` others.
+        """
         t, row = np.nonzero(records["done"])
-        assert len(t) >= 4
-        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
-        expected = reset(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
-        assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected.obs, self.tolerance)
+        episodes = np.cumsum(records["done"], axis=0)[t, row]
+
+        @jax.jit
+        def reset(keys: jax.Array) -> Any:
+            keys = jax.vmap(jax.random.fold_in)(keys[row], episodes)
+            keys = jnp.concatenate([keys, jax.random.split(jax.random.key(9), MANY_KEYS)])
+            return over_agents(env.env.reset, env.num_agents)(keys).obs
+
+        obs = jax.tree.map(np.asarray, reset(start._internal.key))
+        return jax.tree.map(lambda x: x[: len(t)], obs), jax.tree.map(lambda x: x[len(t) :], obs)
+
+    def test_every_episode_starts_from_a_fresh_reset(self, records: dict[str, Any], resets: tuple[Any, Any]) -> None:
+        """Start n of environment i is ``reset(fold_in(key_i, n))``."""
+        assert records["done"].sum() >= 4
+        starts = jax.tree.map(lambda x: x[records["done"]], records["obs"])
+        assert_trees_equal(starts, resets[0], self.tolerance)
 
     def test_disabled_freezes(self, records: dict[str, Any]) -> None:
         _, frozen = self.played(AutoresetMode.DISABLED)
@@ -224,50 +287,47 @@ class VectorEnvContract(EnvContract):
         starts = joined(records["obs"], 2)[records["done"][:, i], i]
         np.testing.assert_allclose(obs[flagged[:, i], i][0], starts[0], atol=self.tolerance)
 
-    def test_rows_do_not_depend_on_their_block(self, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> None:
-        halves = jax.tree.map(lambda x: x.reshape(2, NUM_ENVS // 2, *x.shape[1:]), start)
-        _, blocks = jax.jit(lambda s: jax.lax.map(lambda half: play(env, half, self.num_steps), s))(halves)
-        joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(self.num_steps, NUM_ENVS, *x.shape[3:]), blocks)
-        assert_trees_equal(joined, PyTreeDict(records), self.tolerance)
-
-    def test_seeds_under_vmap_equal_solo_runs(self, env: VectorEnv, records: dict[str, Any]) -> None:
-        keys = jax.random.split(jax.random.key(0), 2)
-        keys = jnp.stack([jax.random.key(3), keys[1]])
-        _, batched = jax.jit(jax.vmap(lambda key: play(env, env.reset(key), self.num_steps)))(keys)
-        assert_trees_equal(jax.tree.map(lambda x: x[0], batched), PyTreeDict(records), self.tolerance)
-
-    def test_devices_do_not_show(self, env: VectorEnv, records: dict[str, Any]) -> None:
-        if len(jax.devices()) < 2:
-            pytest.skip("needs two devices")
-        mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
-        batch = jax.sharding.PartitionSpec(DATA_AXIS)
-        time_batch = jax.sharding.PartitionSpec(None, DATA_AXIS)
+    def test_no_block_no_seed_and_no_device_shows(self, env: VectorEnv, records: dict[str, Any]) -> None:
+        """Two seeds under ``vmap``, whose rows two devices share and play in blocks, are as each alone."""
+        mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
         run = jax.shard_map(
-            lambda key: play(env, env.reset(key), self.num_steps),
+            jax.vmap(lambda key: self.played_in_blocks(env, traced_reset(env, key))),
             mesh=mesh,
             in_specs=jax.sharding.PartitionSpec(),
-            out_specs=(batch, time_batch),
+            out_specs=jax.sharding.PartitionSpec(None, None, DATA_AXIS),
             check_vma=False,
         )
-        assert_trees_equal(jax.jit(run)(jax.random.key(3))[1], PyTreeDict(records), self.tolerance)
+        seeds = jax.tree.map(np.asarray, jax.jit(run)(jnp.stack([jax.random.key(3), jax.random.key(4)])))
+        assert_trees_equal(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
 
-    def test_partial_reset(self, env: VectorEnv, start: EnvState) -> None:
-        state, _ = compiled_play(env, start, self.num_steps)
-        key, mask = jax.random.key(11), np.arange(NUM_ENVS) // env.num_agents % 2 == 1
-        after, fresh = env.partial_reset(state, mask, key), env.reset(key)
+    def played_in_blocks(self, env: VectorEnv, start: EnvState) -> PyTreeDict:
+        """The records of one device, which plays its rows one after another, or its copies of several agents."""
+        rows = (-1, env.num_agents)
+        blocks = jax.tree.map(lambda x: x.reshape(*rows, *x.shape[1:]), start)
+        records = jax.lax.map(lambda block: play(env, block, self.num_steps)[1], blocks)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), records)
+
+    def test_partial_reset(self, env: VectorEnv, rolled: Rolled) -> None:
+        mask = np.arange(NUM_ENVS) // env.num_agents % 2 == 1
+
+        @jax.jit
+        def resets(state: EnvState, key: jax.Array) -> Any:
+            none = jnp.zeros(NUM_ENVS, bool)
+            after = [env.partial_reset(state, mask, key), env.partial_reset(state, none, key), env.reset(key)]
+            return jax.tree.map(_words, [state, *after])
+
+        state, after, same, fresh = jax.tree.map(np.asarray, resets(rolled[1], jax.random.key(11)))
         assert_trees_equal(jax.tree.map(lambda x: x[mask], after), jax.tree.map(lambda x: x[mask], fresh))
         assert_trees_equal(jax.tree.map(lambda x: x[~mask], after), jax.tree.map(lambda x: x[~mask], state))
-        assert_trees_equal(env.partial_reset(state, jnp.zeros(NUM_ENVS, bool), key), state)
+        assert_trees_equal(same, state)
 
     def test_legacy_keys_are_keys(self, env: VectorEnv) -> None:
-        assert_trees_equal(env.reset(jax.random.PRNGKey(5)), env.reset(jax.random.key(5)))
+        legacy, new = jax.jit(lambda *keys: [env.reset(key) for key in keys])(jax.random.PRNGKey(5), jax.random.key(5))
+        assert_trees_equal(legacy, new)
 
-    def test_starts_are_distributed_like_resets(self, env: VectorEnv, start: EnvState) -> None:
-        records = jax.tree.map(np.asarray, compiled_play(env, start, self.many_steps)[1])
-        later = joined(records["obs"], 2)[records["done"]]
-        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
-        resets = reset(jax.random.split(jax.random.key(9), 2000)).obs
-        resets = joined(resets, 1)
+    def test_starts_are_distributed_like_resets(self, rolled: Rolled, resets: tuple[Any, Any]) -> None:
+        records = rolled[2]
+        later, resets = joined(records["obs"], 2)[records["done"]], joined(resets[1], 1)
         assert len(later) >= 100
         for feature in range(later.shape[1]):
             # 2.2 is exceeded with probability 1e-4 by equal distributions.

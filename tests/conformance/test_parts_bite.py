@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from evorl.agent import Agent, AgentState, preprocess
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.envs import Space, create_env
+from evorl.envs.vector import VectorEnv
 from evorl.ops import collectives
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.uniform import UniformReplayBuffer
@@ -93,13 +95,17 @@ BUFFER_FAULTS = {
 }
 
 
-def _check_buffer(fault: str, test: str) -> None:
+@functools.cache
+def _buffer_contract(fault: str) -> ReplayBufferContract:
     def make(capacity: int, num_envs: int) -> UniformReplayBuffer:
         serial = next(_serial) if fault == "its own program" else 0
         return ToyBuffer(capacity=capacity, num_envs=num_envs, fault=fault, serial=serial)
 
-    contract = type("Contract", (ReplayBufferContract,), {"make": staticmethod(make)})()
-    bound = getattr(contract, test)
+    return type("Contract", (ReplayBufferContract,), {"make": staticmethod(make)})()
+
+
+def _check_buffer(fault: str, test: str) -> None:
+    bound = getattr(_buffer_contract(fault), test)
     bound(**({"num_devices": 2} if "num_devices" in inspect.signature(bound).parameters else {}))
 
 
@@ -174,15 +180,22 @@ SEARCH_FAULTS = {
 }
 
 
-def _check_search(fault: str, test: str) -> None:
+@functools.cache
+def _search_contract(fault: str) -> EvoOptimizerContract:
     cls = FrozenSearch if fault == "its own program" else ToySearch
     members = {"make": staticmethod(lambda pop_size: cls(pop_size=pop_size, fault=fault))}
-    contract = type("Contract", (EvoOptimizerContract,), members)()
-    bound = getattr(contract, test)
-    names = inspect.signature(bound).parameters
-    runs = contract.run_three() if names else {}
-    given = {"runs": runs, "run": jax.tree.map(lambda x: x[0], runs)}
-    bound(**{name: given[name] for name in names})
+    return type("Contract", (EvoOptimizerContract,), members)()
+
+
+@functools.cache
+def _runs(fault: str) -> dict[str, Any]:
+    return _search_contract(fault).run_three()
+
+
+def _check_search(fault: str, test: str) -> None:
+    bound = getattr(_search_contract(fault), test)
+    makers = {"runs": lambda: _runs(fault), "run": lambda: jax.tree.map(lambda x: x[0], _runs(fault))}
+    bound(**{name: makers[name]() for name in inspect.signature(bound).parameters})
 
 
 @pytest.mark.parametrize(("fault", "test"), SEARCH_FAULTS.items())
@@ -260,7 +273,8 @@ AGENT_FAULTS = {
 }
 
 
-def _check_agent(fault: str, test: str) -> None:
+@functools.cache
+def _agent_contract(fault: str) -> AgentContract:
     def make(env: Any, **changes: Any) -> Agent:
         if fault == "any setting":
             changes = {}
@@ -269,13 +283,25 @@ def _check_agent(fault: str, test: str) -> None:
         cls = FrozenAgent if fault == "its own program" else ToyAgent
         return cls.from_config({"fault": fault, **changes}, env)
 
-    contract = type("Contract", (AgentContract,), {"make": staticmethod(make)})()
+    return type("Contract", (AgentContract,), {"make": staticmethod(make)})()
+
+
+@functools.cache
+def _env() -> VectorEnv:
+    return create_env("Pendulum-v1", parallel=2)
+
+
+@functools.cache
+def _acted(fault: str) -> dict[str, Any]:
+    contract = _agent_contract(fault)
+    return contract.act_in(_env(), contract.make(_env()))
+
+
+def _check_agent(fault: str, test: str) -> None:
+    contract = _agent_contract(fault)
     bound = getattr(contract, test)
-    names = inspect.signature(bound).parameters
-    env = create_env("Pendulum-v1", parallel=2)
-    agent = make(env)
-    given = {"env": lambda: env, "agent": lambda: agent, "acted": lambda: contract.act_in(env, agent)}
-    bound(**{name: given[name]() for name in names})
+    makers = {"env": _env, "agent": lambda: contract.make(_env()), "acted": lambda: _acted(fault)}
+    bound(**{name: makers[name]() for name in inspect.signature(bound).parameters})
 
 
 @pytest.mark.parametrize(("fault", "test"), AGENT_FAULTS.items())

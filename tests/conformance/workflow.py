@@ -7,6 +7,7 @@ the user's flags, elsewhere in less time (see ``tests/support/compilation.py``).
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,18 +20,19 @@ import pytest
 from evorl.execution import learning, programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.learning import TrainingDiverged
-from evorl.types import State
+from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.support.compilation import compiled_to_run_long
 from tests.support.compiled_names import compiled_names
 from tests.support.key_record import KeyRecord
 from tests.support.numbers import static_fractions
 from tests.support.small_workflows import EPISODE_STEPS, arrays, assert_close, assert_identical
-from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, stop_after
+from tests.support.training_runs import SEED, Interrupted, Shelf, resume_in, run_in, save_in, side_by_side, stop_after
 
 NUM_ITERATIONS, ROWS, EVALUATIONS, CHECKPOINTS = 12, 3, 6, 2  # most checkpoints fall between rows
 STEP_TOLERANCE, TOLERANCE = 1e-5, 1e-4  # after one iteration, and after five: programs round differently
-NUM_SEEDS = 3  # which two devices cannot share evenly: so they share the rows of each seed
+NUM_SEEDS, NUM_DEVICES = 3, 4  # which cannot share seeds evenly: so they share the rows of each seed
+TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
 class WorkflowContract:
@@ -39,7 +41,8 @@ class WorkflowContract:
     workflow: ClassVar[type[Workflow]]
     SMALL: ClassVar[Mapping[str, Any]]  # the smallest config that does all the algorithm does
     env: ClassVar[str] = "Pendulum-v1"
-    # Whether it is compiled as for users; so are those that others are built upon.
+    # Whether it is compiled as for users, and spread over devices without several seeds, too; so are those that others
+    # are built upon. (How options go on several devices without seeds: ``tests/workflows/test_device_exactness.py``.)
     as_for_users: ClassVar[bool] = False
     # A like environment whose episodes, of this length, do not end while two iterations are looked at; ends of
     # episodes are no matter where a generation plays whole ones.
@@ -120,9 +123,10 @@ class WorkflowContract:
             assert names.count(f"jit({program})") == 1
 
     def test_a_step_keeps_the_types_of_the_state(self) -> None:
+        """As they are traced for the programs that trainings run."""
         workflow = self.make_run()
-        before = jax.eval_shape(workflow.setup, jax.random.key(0))
-        metrics, after = jax.eval_shape(workflow.pure_step, before)
+        before = programs.state_shapes(workflow, jax.random.key(0))
+        metrics, after = jax.eval_shape(programs._traced_once, workflow, before)
         assert jax.tree.structure(after) == jax.tree.structure(before)
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
@@ -192,36 +196,57 @@ class WorkflowContract:
         assert_identical(state, whole[0])
         assert (tmp_path / "metrics.csv").read_bytes() == whole[1]
 
-    def test_devices_do_not_show(self, alone: dict) -> None:
-        """Neither in the set-up, nor in a first iteration, nor in what is learned."""
-        wide = self.make_run(devices=4)
-        assert wide.execution.num_devices == 4
-        first, state = self.trained(wide, SEED)
-        expected_first, expected = alone[SEED]
-        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)} == {4}
-        assert_close(first, expected_first, STEP_TOLERANCE)
-        assert_close(self.learned(state), self.learned(expected), TOLERANCE)
-        assert_identical(state.iterations, expected.iterations)
-        self.check_that_it_learns(expected)
+    def test_neither_devices_nor_seeds_show(self, alone: dict) -> None:
+        """Not in the set-up, nor in a first iteration, nor in what is learned: by one program, and as users' by two."""
+        self.check_together(alone)
+        if self.as_for_users:
+            self.check_wide(alone)
+        self.check_that_it_learns(alone[SEED][1])
 
-    def test_resumed_on_more_devices(self, whole: tuple, tmp_path: Path) -> None:
-        run_in(tmp_path, self.make_run(), should_stop=stop_after(1))
-        _, state = resume_in(tmp_path, self.make_run(devices=4))
-        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)} == {4}
-        assert_identical(state.iterations, whole[0].iterations)
-        assert_close(self.learned(state), self.learned(whole[0]), TOLERANCE)
-
-    def test_seeds_are_as_each_alone(self, alone: dict) -> None:
-        """Several of them side by side, on two devices."""
-        together = self.make_run(num_seeds=NUM_SEEDS, devices=2)
-        assert together.execution.num_devices == 2
-        first, states = self.trained(together, SEED)
+    @classmethod
+    def check_together(cls, alone: dict) -> None:
+        """Several seeds side by side, whose rows the devices share, are as each alone on one device."""
+        together = cls.make_run(**TOGETHER)
+        assert together.execution.num_devices == NUM_DEVICES
+        first, states = cls.trained(together, SEED)
+        assert cls.devices_of(states) == {NUM_DEVICES}
         for i in range(NUM_SEEDS):
             expected_first, expected = alone[SEED + i]
-            own = {path: x if self.is_shared(path) else x[i] for path, x in first.items()}
+            own = {path: x if cls.is_shared(path) else x[i] for path, x in first.items()}
             assert_close(own, expected_first, STEP_TOLERANCE)
-            assert_close(self.learned(states, i), self.learned(expected), TOLERANCE)
+            assert_close(cls.learned(states, i), cls.learned(expected), TOLERANCE)
             assert_identical(states.key[i], expected.key)
+            assert_identical(states.iterations, expected.iterations)
+
+    @classmethod
+    def check_wide(cls, alone: dict) -> None:
+        """A seed of which devices share the rows is as on one device."""
+        wide = cls.make_run(devices=NUM_DEVICES)
+        assert wide.execution.num_devices == NUM_DEVICES
+        first, state = cls.trained(wide, SEED)
+        expected_first, expected = alone[SEED]
+        assert cls.devices_of(state) == {NUM_DEVICES}
+        assert_close(first, expected_first, STEP_TOLERANCE)
+        assert_close(cls.learned(state), cls.learned(expected), TOLERANCE)
+        assert_identical(state.iterations, expected.iterations)
+
+    @staticmethod
+    def devices_of(state: State) -> set[int]:
+        """On how many devices leaves are."""
+        return {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)}
+
+    def test_resumed_on_more_devices(self, whole: tuple, tmp_path: Path) -> None:
+        """What one device has trained: several seeds, and as users' one."""
+        workflow, expected = self.make_run(), self.learned(whole[0])
+        states = [programs.iterate_program(workflow, workflow.init(SEED + i), 1)[1] for i in range(NUM_SEEDS)]
+        resumed = [(0, resume_in(save_in(tmp_path / "seeds", side_by_side(states)), self.make_run(**TOGETHER))[1])]
+        if self.as_for_users:
+            run_in(tmp_path, workflow, should_stop=stop_after(1))
+            resumed.append((None, resume_in(tmp_path, self.make_run(devices=NUM_DEVICES))[1]))
+        for seed, state in resumed:
+            assert self.devices_of(state) == {NUM_DEVICES}
+            assert_identical(state.iterations, whole[0].iterations)
+            assert_close(self.learned(state, seed), expected, TOLERANCE)
 
     @staticmethod
     def is_shared(path: str) -> bool:
@@ -247,17 +272,36 @@ class WorkflowContract:
         evaluated = workflow.replace(eval_env=self.make({"name": name, "max_episode_steps": 2}).eval_env)
         record, again = KeyRecord(), KeyRecord()
         evaluations = KeyRecord() if self.evaluates_by_common_numbers else record
-        state = record.run(workflow.setup, jax.random.key(0))
-        for _ in range(2):
-            evaluations.run(evaluated.evaluation, state)
-            if "ec_state" in state:  # a population is not stored: its noise is made again when its fitness is known
-                again.run(workflow.optimizer.ask, state.ec_state)
-            _, state = record.run(workflow.pure_step, state)
+        record.follow(
+            functools.partial(self.two_iterations, workflow, evaluated),
+            jax.random.key(0),
+            elsewhere={"an_evaluation": evaluations, "asking_again": again},
+        )
         assert sum(record.consumed.values()) > 20
         assert sum(record.folded.values()) > 20
         assert record.misused(but_for=again) == []
         if evaluations is not record:
             assert not set(evaluations.consumed) & set(record.consumed)
+
+    @staticmethod
+    def two_iterations(workflow: Workflow, evaluated: Workflow, key: jax.Array) -> Any:
+        """Set-up and two iterations, each with an evaluation before it."""
+
+        @jax.jit
+        def an_evaluation(state: State) -> PyTreeDict:
+            return evaluated.evaluation(state)
+
+        @jax.jit
+        def asking_again(
+            state: State,
+        ) -> Any:  # a population is not stored: its noise is made again when its fitness is known
+            return workflow.optimizer.ask(state.ec_state) if "ec_state" in state else None
+
+        def iteration(state: State, _: None) -> tuple[State, Any]:
+            metrics, after = workflow.pure_step(state)
+            return after, (an_evaluation(state), asking_again(state), metrics)
+
+        return jax.lax.scan(iteration, workflow.setup(key), length=2)
 
     def test_nan_ends_it_and_the_last_good_checkpoint_stays(
         self, whole: tuple, monkeypatch: pytest.MonkeyPatch

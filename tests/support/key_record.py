@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,8 +11,7 @@ import numpy as np
 from jax.extend import core
 from jax.extend.core import primitives
 
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-_CONSUMING = (primitives.random_bits_p, primitives.random_split_p, primitives.random_gamma_p)
+from tests.support.needed_equations import CONSUMING, NeededEquations, only, spread
 
 
 class KeyRecord:
@@ -27,6 +26,8 @@ class KeyRecord:
         self.consumed: Counter[bytes] = Counter()
         self.folded: Counter[tuple[bytes, int]] = Counter()
         self._programs: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
+        self._needed = NeededEquations()
+        self._elsewhere: dict[str, KeyRecord] = {}
 
     def run(self, fn: Any, *args: Any) -> Any:
         """``fn(*args)`` as one program, which reports each key that it uses.
@@ -34,17 +35,26 @@ class KeyRecord:
         The same ``fn`` is compiled once: call it again with arguments of the same shapes.
         """
         if fn not in self._programs:
-            closed, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
-            program = jax.jit(
-                lambda *leaves: self._evaluate(closed, leaves),
-                compiler_options={"xla_backend_optimization_level": 0},  # compiles in half the time
-            )
-            self._programs[fn] = program, jax.tree.structure(shape)
-        program, structure = self._programs[fn]
-        results = program(*jax.tree.leaves(args))
-        jax.block_until_ready(results)
-        jax.effects_barrier()  # what is reported has arrived
-        return jax.tree.unflatten(structure, results)
+            program, shape = jax.make_jaxpr(fn, return_shape=True)(*args)
+            self._programs[fn] = self._reporting(program, True), jax.tree.structure(shape)
+        reporting, structure = self._programs[fn]
+        return jax.tree.unflatten(structure, _reported(reporting, args))
+
+    def follow(self, fn: Any, *args: Any, elsewhere: Mapping[str, KeyRecord] | None = None) -> None:
+        """What ``fn(*args)`` does to keys. Only what that depends on is compiled and computed: no gradients, mostly.
+
+        Args:
+            fn: any function. What its results do not depend on may be missing from what is traced, so it returns all.
+            elsewhere: other records, and the names of functions with a ``jit`` of their own which those are about.
+        """
+        self._elsewhere = dict(elsewhere or {})
+        _reported(self._reporting(jax.make_jaxpr(fn)(*args), False), args)
+
+    def _reporting(self, program: core.ClosedJaxpr, wanted: bool) -> Callable[..., list[Any]]:
+        return jax.jit(
+            lambda *leaves: self._evaluate(program, leaves, [wanted] * len(program.jaxpr.outvars)),
+            compiler_options={"xla_backend_optimization_level": 0},  # compiles in half the time
+        )
 
     def misused(self, but_for: KeyRecord | None = None) -> list[str]:
         """A sentence for every key that was used more than once; those that ``but_for`` has used may be."""
@@ -65,70 +75,83 @@ class KeyRecord:
         rows = _rows(words)
         self.folded.update((rows[k], int(n)) for k, n in zip(keys.ravel(), numbers.ravel(), strict=True))
 
-    def _evaluate(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """The program's equations over again, those that use keys with a report each."""
-        jaxpr, consts = (closed.jaxpr, closed.consts) if hasattr(closed, "jaxpr") else (closed, [])
+    def _evaluate(self, program: Any, args: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        """The program's equations over again, as far as they are needed for the ``wanted`` results and for keys, whose
+        uses are reported. Other results are ``None``, as arguments may be that are not needed.
+        """
+        jaxpr, consts = (program.jaxpr, program.consts) if hasattr(program, "jaxpr") else (program, [])
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values |= dict(zip(jaxpr.invars, args, strict=True))
 
         def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, core.Literal) else values[atom]
+            return atom.val if isinstance(atom, core.Literal) else values.get(atom)
 
-        for eqn in jaxpr.eqns:
-            operands = [read(atom) for atom in eqn.invars]
-            results = self._apply(eqn, operands) if _is_random(eqn) else _bind(eqn, operands)
-            values |= dict(zip(eqn.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        for eqn, results in self._needed.of(jaxpr, wanted)[0]:
+            outputs = self._apply(eqn, [read(atom) for atom in eqn.invars], results)
+            values |= dict(zip(eqn.outvars, outputs, strict=True))
+        return [read(atom) if is_wanted else None for atom, is_wanted in zip(jaxpr.outvars, wanted, strict=True)]
 
-    def _apply(self, eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
+    def _apply(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
         if eqn.primitive is primitives.scan_p:
-            return self._scan(eqn.params, operands)
+            return self._scan(eqn, operands, results)
         if eqn.primitive is primitives.while_p:
-            return self._while(eqn.params, operands)
+            return self._while(eqn, operands, results)
         if eqn.primitive is primitives.cond_p:
-            branches = [lambda *args, branch=branch: self._evaluate(branch, args) for branch in eqn.params["branches"]]
-            return jax.lax.switch(operands[0], branches, *operands[1:])
-        inner = next((eqn.params[name] for name in _CALLS if name in eqn.params), None)
-        if inner is not None:
-            return self._evaluate(inner, operands)
-        if eqn.primitive in _CONSUMING:
+            branches = [
+                lambda *args, branch=branch: only(self._evaluate(branch, args, results), results)
+                for branch in eqn.params["branches"]
+            ]
+            return spread(jax.lax.switch(operands[0], branches, *operands[1:]), results)
+        if (program := self._needed.called(eqn)) is not None:
+            return self._elsewhere.get(eqn.params.get("name"), self)._evaluate(program, operands, results)
+        if eqn.primitive in CONSUMING:
             jax.debug.callback(self._note_consumed, jax.random.key_data(operands[0]))
         elif eqn.primitive is primitives.random_fold_in_p:
             jax.debug.callback(self._note_folded, jax.random.key_data(operands[0]), operands[1])
-        return _bind(eqn, operands)
+        elif self._needed.uses_keys(eqn):
+            raise NotImplementedError(f"keys are used within {eqn.primitive}")
+        return _bind(eqn, operands) if any(results) else [None] * len(results)
 
-    def _scan(self, params: dict[str, Any], operands: list[Any]) -> list[Any]:
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
-        consts, carry = operands[:num_consts], operands[num_consts : num_consts + num_carry]
+    def _scan(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
+        program, num_consts = eqn.params["jaxpr"], eqn.params["num_consts"]
+        kept, num_carry = self._needed.carried(eqn, results), eqn.params["num_carry"]
+        wanted = [*kept, *results[num_carry:]]
+        has_row = self._needed.of(program, wanted)[1][num_consts + num_carry :]
+        consts, carry, rows = (operands[:num_consts], *_cut(operands[num_consts:], num_carry))
 
         def body(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
-            results = self._evaluate(params["jaxpr"], [*consts, *carry, *row])
-            return results[:num_carry], results[num_carry:]
+            args = [*consts, *spread(carry, kept), *spread(row, has_row)]
+            carry, outputs = _cut(self._evaluate(program, args, wanted), num_carry)
+            return only(carry, kept), only(outputs, results[num_carry:])
 
-        rows = operands[num_consts + num_carry :]
-        carry, outputs = jax.lax.scan(body, carry, rows, length=params["length"], reverse=params["reverse"])
-        return [*carry, *outputs]
+        length, reverse = eqn.params["length"], eqn.params["reverse"]
+        carry, outputs = jax.lax.scan(body, only(carry, kept), only(rows, has_row), length=length, reverse=reverse)
+        return [*spread(carry, kept), *spread(outputs, results[num_carry:])]
 
-    def _while(self, params: dict[str, Any], operands: list[Any]) -> list[Any]:
-        num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
-        condition_consts, body_consts = operands[:num_condition], operands[num_condition : num_condition + num_body]
-        return jax.lax.while_loop(
-            lambda carry: self._evaluate(params["cond_jaxpr"], [*condition_consts, *carry])[0],
-            lambda carry: self._evaluate(params["body_jaxpr"], [*body_consts, *carry]),
-            operands[num_condition + num_body :],
+    def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
+        condition_consts, rest = _cut(operands, eqn.params["cond_nconsts"])
+        body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
+        kept, condition, body = (self._needed.carried(eqn, results), eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
+        last = jax.lax.while_loop(
+            lambda carry: self._evaluate(condition, [*condition_consts, *spread(carry, kept)], [True])[0],
+            lambda carry: only(self._evaluate(body, [*body_consts, *spread(carry, kept)], kept), kept),
+            only(carry, kept),
         )
+        return spread(last, kept)
 
 
-def _is_random(eqn: core.JaxprEqn) -> bool:
-    return "random" in eqn.primitive.name or any(
-        _is_random(inner) for jaxpr in core.jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
-    )
+def _cut(values: Sequence[Any], num: int) -> tuple[list[Any], list[Any]]:
+    return list(values[:num]), list(values[num:])
+
+
+def _reported(program: Callable[..., list[Any]], args: Sequence[Any]) -> list[Any]:
+    results = program(*jax.tree.leaves(args))
+    jax.block_until_ready(results)
+    jax.effects_barrier()  # what is reported has arrived
+    return results
 
 
 def _bind(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
-    inner = eqn.params.get("call_jaxpr")  # of a function with a gradient of its own
-    if isinstance(inner, core.ClosedJaxpr):
-        return core.jaxpr_as_fun(inner)(*operands)
     results = eqn.primitive.bind(*operands, **eqn.params)
     return results if eqn.primitive.multiple_results else [results]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from evorl.execution.restoring import restore
 from evorl.recorders.csv_recorder import CsvRecorder
@@ -68,6 +72,23 @@ def resume_in(folder: Path, workflow: Workflow) -> tuple[int, State]:
     state = workflow.learn(state, recorder=recorder, checkpointer=checkpointer, progress=progress)
     recorder.close()
     return first, state
+
+
+def save_in(folder: Path, state: State) -> Path:
+    """A checkpoint of a state, where a run would have left it; returns the run's folder."""
+    RunCheckpointer(folder / "checkpoints").save(state, {"iterations": int(state.iterations)})
+    return folder
+
+
+def side_by_side(states: Sequence[State]) -> State:
+    """States of one seed each, on the host, as one of several seeds."""
+
+    def stacked(*leaves: jax.Array) -> Any:
+        if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(stacked(*map(jax.random.key_data, leaves)))
+        return np.stack(leaves)
+
+    return jax.tree.map(stacked, *states).replace(iterations=states[0].iterations)
 
 
 def stop_after(num_calls: int) -> Callable[[], bool]:

@@ -8,7 +8,7 @@ import numpy as np
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.goals.reacher import RADIUS, REACH, Disc
 from evorl.envs.wrappers import VectorEnv
-from tests.conformance.env import EnvContract, compiled_play
+from tests.conformance.env import EnvContract, Rolled
 
 
 class TestContract(EnvContract):
@@ -20,8 +20,8 @@ class TestContract(EnvContract):
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
         return create_env("goal/reacher", parallel=parallel, autoreset_mode=autoreset_mode, max_episode_steps=20)
 
-    def test_the_fingertip_is_where_brax_has_it(self, env: VectorEnv) -> None:
-        state, _ = compiled_play(env, env.reset(jax.random.key(3)), self.num_steps)
+    def test_the_fingertip_is_where_brax_has_it(self, rolled: Rolled) -> None:
+        state = rolled[1]
         target = state.env_state.pipeline_state.x.pos[:, 2, :2]
         np.testing.assert_allclose(state.obs.achieved_goal, state.env_state.obs[:, 8:10] + target, atol=1e-4)
 
