@@ -6,6 +6,7 @@ splitting the batch promise, and is meant for environments that compile fast.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from evorl.ops.collectives import DATA_AXIS, over_agents
 from evorl.types import PyTreeDict
 
 NUM_ENVS = 4
+NUM_STARTS = 2000  # of a statistical test
 INFO_DTYPES = {
     "termination": np.bool_,
     "truncation": np.bool_,
@@ -42,17 +44,36 @@ def record(state: EnvState) -> PyTreeDict:
     return PyTreeDict(obs=state.obs, reward=state.reward, done=state.done, **state.info)
 
 
-def play(env: VectorEnv, state: EnvState, num_steps: int) -> tuple[EnvState, PyTreeDict]:
-    """Random actions for ``num_steps``: the last state and the records ``[T, B, ...]``."""
+def play(env: VectorEnv, state: EnvState, num_steps: int, first: Any = 0) -> tuple[EnvState, PyTreeDict]:
+    """Random actions for ``num_steps``, those from number ``first`` on: the last state, and records ``[T, B, ...]``."""
 
     def step(state: EnvState, t: jax.Array) -> tuple[EnvState, PyTreeDict]:
         state = env.step(state, random_actions(env, state, t))
         return state, record(state)
 
-    return jax.lax.scan(step, state, jnp.arange(num_steps))
+    return jax.lax.scan(step, state, first + jnp.arange(num_steps))
 
 
-compiled_play = jax.jit(play, static_argnums=(0, 2))
+_play = jax.jit(play, static_argnums=(0, 2))
+
+
+def compiled_play(env: VectorEnv, state: EnvState, num_steps: int, first: int = 0) -> tuple[EnvState, PyTreeDict]:
+    """``play``, by one program for all starts of an environment."""
+    return _play(env, state, num_steps, np.int32(first))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _whole_play(env: VectorEnv, key: jax.Array, num_steps: int) -> tuple[EnvState, PyTreeDict]:
+    """The start, and the records of random play from there."""
+    start = env.reset(key)
+    return start, play(env, start, num_steps)[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _starts(env: VectorEnv, keys: jax.Array, rows: np.ndarray, episodes: np.ndarray) -> Any:
+    """What the starts of these episodes of these rows observe, ``[N, ...]``."""
+    keys = jax.vmap(jax.random.fold_in)(keys[rows], episodes)
+    return over_agents(env.env.reset, env.num_agents)(keys).obs
 
 
 def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
@@ -66,6 +87,15 @@ def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
     jax.tree.map(compare, a, b)
 
 
+def as_numpy(tree: Any) -> Any:
+    """Arrays of NumPy, whose rows are taken without a program for each; keys as their words."""
+
+    def convert(x: Any) -> np.ndarray:
+        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+    return jax.tree.map(convert, tree)
+
+
 def joined(obs: Any, num_axes: int) -> np.ndarray:
     """Observations with so many leading axes as vectors of all their parts, ``[..., features]``."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(obs)]
@@ -75,7 +105,8 @@ def joined(obs: Any, num_axes: int) -> np.ndarray:
 def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
     """The largest distance of two empirical distributions, in units of its standard scale."""
     points = np.concatenate([a, b])
-    distance = np.abs((a[:, None] <= points).mean(0) - (b[:, None] <= points).mean(0)).max()
+    shares = [np.searchsorted(np.sort(sample), points, side="right") / len(sample) for sample in (a, b)]
+    distance = np.abs(shares[0] - shares[1]).max()
     return float(distance * np.sqrt(len(a) * len(b) / (len(a) + len(b))))
 
 
@@ -122,17 +153,24 @@ class EnvContract:
     def test_spaces_match(self, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> None:
         for obs, spec in zip(jax.tree.leaves(start.obs), jax.tree.leaves(env.obs_space.spec), strict=True):
             assert (obs.shape[1:], obs.dtype) == (spec.shape, spec.dtype)
-        assert env.obs_space.contains(start.obs).all()
-        assert env.obs_space.contains(records["obs"]).all()
-        assert env.obs_space.contains(records["next_obs"]).all()
-        assert env.action_space.contains(random_actions(env, start, jnp.asarray(0))).all()
+
+        @jax.jit
+        def inside(start: EnvState, *seen: Any) -> list[jax.Array]:
+            observed = [env.obs_space.contains(obs) for obs in (start.obs, *seen)]
+            return [*observed, env.action_space.contains(random_actions(env, start, jnp.asarray(0)))]
+
+        of_start, of_records, of_successors, of_actions = inside(start, records["obs"], records["next_obs"])
+        assert np.all(of_start)
+        assert np.all(of_records)
+        assert np.all(of_successors)
+        assert np.all(of_actions)
 
     def test_info_is_complete(self, start: EnvState) -> None:
         assert start.reward.dtype == jnp.float32
         assert start.done.dtype == jnp.bool_
         for name, dtype in INFO_DTYPES.items():
             assert start.info[name].dtype == dtype, name
-            assert not start.info[name].any(), name
+            assert not np.any(start.info[name]), name
         assert isinstance(start.info.metrics, PyTreeDict)
 
     def test_counts_and_returns(self, records: dict[str, Any]) -> None:
@@ -174,20 +212,20 @@ class VectorEnvContract(EnvContract):
 
     def played(self, mode: AutoresetMode) -> tuple[EnvState, Any]:
         """The start and the records ``[T, B, ...]`` of another mode, with the keys of the NORMAL one."""
-        env = self.make(NUM_ENVS, mode)
-        start = env.reset(jax.random.key(3))
-        return start, jax.tree.map(np.asarray, compiled_play(env, start, self.num_steps)[1])
+        start, records = _whole_play(self.make(NUM_ENVS, mode), jax.random.key(3), self.num_steps)
+        return start, jax.tree.map(np.asarray, records)
 
     def test_every_episode_starts_from_a_fresh_reset(
         self, env: VectorEnv, start: EnvState, records: dict[str, Any]
     ) -> None:
         """Start n of environment i is ``reset(fold_in(key_i, n))``."""
-        keys, episodes = start._internal.key, np.cumsum(records["done"], axis=0)
+        episodes = np.cumsum(records["done"], axis=0)
         t, row = np.nonzero(records["done"])
         assert len(t) >= 4
-        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
-        expected = reset(jax.vmap(jax.random.fold_in)(keys[row], episodes[t, row]))
-        assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected.obs, self.tolerance)
+        # As many as the statistical test has, by the same program: the first ones again and again.
+        expected = _starts(env, start._internal.key, *(np.resize(x, NUM_STARTS) for x in (row, episodes[t, row])))
+        expected = jax.tree.map(lambda x: np.asarray(x)[: len(t)], expected)
+        assert_trees_equal(jax.tree.map(lambda x: x[t, row], records["obs"]), expected, self.tolerance)
 
     def test_disabled_freezes(self, records: dict[str, Any]) -> None:
         _, frozen = self.played(AutoresetMode.DISABLED)
@@ -227,47 +265,47 @@ class VectorEnvContract(EnvContract):
     def test_rows_do_not_depend_on_their_block(self, env: VectorEnv, start: EnvState, records: dict[str, Any]) -> None:
         halves = jax.tree.map(lambda x: x.reshape(2, NUM_ENVS // 2, *x.shape[1:]), start)
         _, blocks = jax.jit(lambda s: jax.lax.map(lambda half: play(env, half, self.num_steps), s))(halves)
-        joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(self.num_steps, NUM_ENVS, *x.shape[3:]), blocks)
-        assert_trees_equal(joined, PyTreeDict(records), self.tolerance)
+        blocks = jax.tree.map(np.asarray, blocks)
+        rows = jax.tree.map(lambda x: np.moveaxis(x, 0, 1).reshape(self.num_steps, NUM_ENVS, *x.shape[3:]), blocks)
+        assert_trees_equal(rows, PyTreeDict(records), self.tolerance)
 
-    def test_seeds_under_vmap_equal_solo_runs(self, env: VectorEnv, records: dict[str, Any]) -> None:
-        keys = jax.random.split(jax.random.key(0), 2)
-        keys = jnp.stack([jax.random.key(3), keys[1]])
-        _, batched = jax.jit(jax.vmap(lambda key: play(env, env.reset(key), self.num_steps)))(keys)
-        assert_trees_equal(jax.tree.map(lambda x: x[0], batched), PyTreeDict(records), self.tolerance)
-
-    def test_devices_do_not_show(self, env: VectorEnv, records: dict[str, Any]) -> None:
+    def test_neither_seeds_under_vmap_nor_devices_show(self, env: VectorEnv, records: dict[str, Any]) -> None:
+        """Of two seeds side by side on two devices, one runs as it does alone on one."""
         if len(jax.devices()) < 2:
             pytest.skip("needs two devices")
-        mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
-        batch = jax.sharding.PartitionSpec(DATA_AXIS)
-        time_batch = jax.sharding.PartitionSpec(None, DATA_AXIS)
         run = jax.shard_map(
-            lambda key: play(env, env.reset(key), self.num_steps),
-            mesh=mesh,
+            jax.vmap(lambda key: play(env, env.reset(key), self.num_steps)[1]),
+            mesh=jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,)),
             in_specs=jax.sharding.PartitionSpec(),
-            out_specs=(batch, time_batch),
+            out_specs=jax.sharding.PartitionSpec(None, None, DATA_AXIS),
             check_vma=False,
         )
-        assert_trees_equal(jax.jit(run)(jax.random.key(3))[1], PyTreeDict(records), self.tolerance)
+        seeds = jax.tree.map(np.asarray, jax.jit(run)(jnp.stack([jax.random.key(3), jax.random.key(8)])))
+        assert_trees_equal(jax.tree.map(lambda x: x[0], seeds), PyTreeDict(records), self.tolerance)
 
     def test_partial_reset(self, env: VectorEnv, start: EnvState) -> None:
         state, _ = compiled_play(env, start, self.num_steps)
         key, mask = jax.random.key(11), np.arange(NUM_ENVS) // env.num_agents % 2 == 1
         after, fresh = env.partial_reset(state, mask, key), env.reset(key)
+        unchanged = as_numpy(env.partial_reset(state, np.zeros(NUM_ENVS, bool), key))
+        state, after, fresh = as_numpy(state), as_numpy(after), as_numpy(fresh)
         assert_trees_equal(jax.tree.map(lambda x: x[mask], after), jax.tree.map(lambda x: x[mask], fresh))
         assert_trees_equal(jax.tree.map(lambda x: x[~mask], after), jax.tree.map(lambda x: x[~mask], state))
-        assert_trees_equal(env.partial_reset(state, jnp.zeros(NUM_ENVS, bool), key), state)
+        assert_trees_equal(unchanged, state)
 
     def test_legacy_keys_are_keys(self, env: VectorEnv) -> None:
         assert_trees_equal(env.reset(jax.random.PRNGKey(5)), env.reset(jax.random.key(5)))
 
     def test_starts_are_distributed_like_resets(self, env: VectorEnv, start: EnvState) -> None:
-        records = jax.tree.map(np.asarray, compiled_play(env, start, self.many_steps)[1])
-        later = joined(records["obs"], 2)[records["done"]]
-        reset = jax.jit(over_agents(env.env.reset, env.num_agents))
-        resets = reset(jax.random.split(jax.random.key(9), 2000)).obs
-        resets = joined(resets, 1)
+        state, later = start, []
+        for first in range(0, self.many_steps, self.num_steps):  # the program of the other tests, again and again
+            state, records = compiled_play(env, state, self.num_steps, first)
+            later.append(joined(records["obs"], 2)[np.asarray(records["done"])])
+        later = np.concatenate(later)
+        # Of episodes that are not played.
+        numbers = np.arange(NUM_STARTS)
+        rows, episodes = numbers % NUM_ENVS, self.many_steps + numbers
+        resets = joined(_starts(env, start._internal.key, rows, episodes), 1)
         assert len(later) >= 100
         for feature in range(later.shape[1]):
             # 2.2 is exceeded with probability 1e-4 by equal distributions.
