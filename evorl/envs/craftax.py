@@ -55,10 +55,11 @@ class CraftaxAdapter(Env):
             self._given_params = params
             self.params = params.replace(max_timesteps=_NO_LIMIT)
             self._action_space = Discrete(craftax_env.num_actions)
-            obs, state = jax.eval_shape(craftax_env.reset_env, jax.random.key(0), self.params)
-            self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
-            action = jnp.zeros((), jnp.int32)
-            state = jax.eval_shape(craftax_env.step_env, jax.random.key(0), state, action, self.params)[1]
+        # Not in there, where each operation on known numbers would be compiled and run.
+        key, action = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros((), jnp.int32)))
+        obs, state = jax.eval_shape(craftax_env.reset_env, key, self.params)
+        self._obs_space = Box(0.0, 1.0, obs.shape, obs.dtype)
+        state = jax.eval_shape(craftax_env.step_env, key, state, action, self.params)[1]
         # After a step some numbers have other dtypes than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, state)
         achievements = importlib.import_module(type(craftax_env).__module__).Achievement
@@ -135,6 +136,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> tuple[CraftaxAdapter, int]
         params = env.default_params
         names = {field.name for field in dataclasses.fields(params)} - {"max_timesteps"}
         check_options(f"craftax {env_name}", options, names)
+    with contextlib.redirect_stdout(io.StringIO()):
         adapter = CraftaxAdapter(env, params.replace(**options), ("craftax", env_name, arguments))
     return adapter, int(params.max_timesteps)
 

@@ -77,14 +77,14 @@ class JaxmarlAdapter(Env):
         self._tell_available = _availability_of(jaxmarl_env)
         with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
             obs, self._action_space = _spaces_of(jaxmarl_env, self._agents)
-            key = jax.random.key(0)
-            start = jax.eval_shape(jaxmarl_env.reset, key)
-            actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
-            seen, game, _, _, info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
-            # After a step some numbers have other dtypes than after a reset.
-            self._dtypes = jax.tree.map(lambda x: jnp.asarray(x).dtype if not hasattr(x, "dtype") else x.dtype, game)
-            self._info = info
-            self._obs_space: Space = _with_dtype(obs, seen[self._agents[0]])
+        # Not in there, where each operation on known numbers would be compiled and run.
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        start = jax.eval_shape(jaxmarl_env.reset, key)
+        actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
+        seen, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
+        # After a step some numbers have other dtypes than after a reset.
+        self._dtypes = jax.tree.map(lambda x: x.dtype, game)
+        self._obs_space: Space = _with_dtype(obs, seen[self._agents[0]])
         if self._tell_available is not None and isinstance(self._action_space, Discrete):
             mask = Box(False, True, (self._action_space.n,), jnp.bool_)
             self._obs_space = DictSpace({"observation": self._obs_space, ACTION_MASK: mask})
@@ -225,7 +225,8 @@ def _availability_of(env: Any) -> Any:
     if hasattr(env, "get_legal_moves"):
         return env.get_legal_moves
     try:
-        jax.eval_shape(env.get_avail_actions, jax.eval_shape(env.reset, jax.random.key(0))[1])
+        game = jax.eval_shape(lambda: env.reset(jax.random.key(0)))[1]
+        jax.eval_shape(env.get_avail_actions, game)
     except NotImplementedError:
         return None
     return env.get_avail_actions

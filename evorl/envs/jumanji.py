@@ -75,22 +75,26 @@ class JumanjiAdapter(Env):
         self.jumanji_env = jumanji_env
         self._spec = spec
         with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
-            state, first = jax.eval_shape(jumanji_env.reset, jax.random.key(0))
-            seen = _as_dict(first.observation)
-            mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+            action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
+        # Not in there, where each operation on known numbers would be compiled and run.
+        state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
+        seen = _as_dict(first.observation)
+        mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+        with jax.ensure_compile_time_eval():
             self._parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
-            self._action_space = Discrete(math.prod(self._parts or (jumanji_env.action_spec.num_values,)))
-            if first.reward.shape:
-                raise ValueError(f"{jumanji_env!r} pays rewards of shape {first.reward.shape}: {_SEVERAL_AGENTS}.")
-            step = jax.eval_shape(jumanji_env.step, state, self._native(jnp.zeros((), jnp.int32)))
-            self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
-            # After a step some numbers have other dtypes than after a reset.
-            self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
-            space = _space(jumanji_env.observation_spec, _as_dict(step[1].observation))
-            if mask is not None and isinstance(space, DictSpace):
-                masks = Box(False, True, (self._action_space.n,), jnp.bool_)
-                space = DictSpace({**space.spaces, ACTION_MASK: masks})
-            self._obs_space = space
+            self._action_space = Discrete(math.prod(self._parts or (action_spec.num_values,)))
+        if first.reward.shape:
+            raise ValueError(f"{jumanji_env!r} pays rewards of shape {first.reward.shape}: {_SEVERAL_AGENTS}.")
+        step = jax.eval_shape(lambda at: jumanji_env.step(at, self._native(jnp.zeros((), jnp.int32))), state)
+        self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
+        # After a step some numbers have other dtypes than after a reset.
+        self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
+        with jax.ensure_compile_time_eval():
+            space = _space(observation_spec, _as_dict(step[1].observation))
+        if mask is not None and isinstance(space, DictSpace):
+            masks = Box(False, True, (self._action_space.n,), jnp.bool_)
+            space = DictSpace({**space.spaces, ACTION_MASK: masks})
+        self._obs_space = space
 
     @property
     def obs_space(self) -> Space:

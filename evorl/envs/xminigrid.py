@@ -72,9 +72,8 @@ class XMiniGridAdapter(Env):
         self._num_tiles, self._num_colors = _num_kinds()
         width, height, _ = grid_env.observation_shape(params)
         self._obs_space = Box(False, True, (width, height, self._num_tiles + self._num_colors), jnp.bool_)
-        with jax.ensure_compile_time_eval():  # an environment may be made inside a trace
-            start = jax.eval_shape(lambda key: grid_env.reset(params, key), jax.random.key(0))
-            step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
+        start = jax.eval_shape(lambda: grid_env.reset(params, jax.random.key(0)))
+        step = jax.eval_shape(lambda at: grid_env.step(params, at, jnp.zeros((), jnp.int32)), start)
         # After a step some numbers have other dtypes than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, step)
 
@@ -155,7 +154,7 @@ def _make_adapter(env_name: str, arguments: tuple) -> XMiniGridAdapter:
         grid_env, params = _xminigrid().make(env_name)
         names = {field.name for field in dataclasses.fields(params)} - {"render_mode"}
         check_options(f"xminigrid {env_name}", options, names)
-        return XMiniGridAdapter(grid_env, params.replace(**options), ("xminigrid", env_name, arguments))
+    return XMiniGridAdapter(grid_env, params.replace(**options), ("xminigrid", env_name, arguments))
 
 
 @functools.cache

@@ -44,14 +44,14 @@ def record(state: EnvState) -> PyTreeDict:
     return PyTreeDict(obs=state.obs, reward=state.reward, done=state.done, **state.info)
 
 
-def play(env: VectorEnv, state: EnvState, num_steps: int) -> tuple[EnvState, PyTreeDict]:
-    """Random actions for ``num_steps``: the last state and the records ``[T, B, ...]``."""
+def play(env: VectorEnv, state: EnvState, num_steps: int, first: Any = 0) -> tuple[EnvState, PyTreeDict]:
+    """Random actions for ``num_steps``, those from number ``first`` on: the last state, and records ``[T, B, ...]``."""
 
     def step(state: EnvState, t: jax.Array) -> tuple[EnvState, PyTreeDict]:
         state = traced_step(env, state, random_actions(env, state, t))
         return state, record(state)
 
-    return jax.lax.scan(step, state, jnp.arange(num_steps))
+    return jax.lax.scan(step, state, first + jnp.arange(num_steps))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -66,7 +66,12 @@ def traced_step(env: VectorEnv, state: EnvState, action: jax.Array) -> EnvState:
     return env.step(state, action)
 
 
-compiled_play = jax.jit(play, static_argnums=(0, 2))
+_play = jax.jit(play, static_argnums=(0, 2))
+
+
+def compiled_play(env: VectorEnv, state: EnvState, num_steps: int, first: int = 0) -> tuple[EnvState, PyTreeDict]:
+    """``play``, by one program for all starts of an environment."""
+    return _play(env, state, num_steps, np.int32(first))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
