@@ -72,7 +72,8 @@ class EvoOptimizerContract:
         second = optimizer.tell(first, fitness)
         failed = optimizer.tell(first, fitness.at[2].set(jnp.nan))
         step = optimizer.group_size
-        parts = [optimizer.ask(second, i, step) for i in range(0, POP_SIZE, step)]
+        cuts = ((0, step), (step, POP_SIZE - 2 * step), (POP_SIZE - step, step))  # the least at both ends
+        parts = [optimizer.ask(second, first, count) for first, count in cuts]
         return {
             "first": first,
             "population": population,
