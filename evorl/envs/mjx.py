@@ -100,7 +100,8 @@ class MjxAdapter(PhysicsEnv):
             self._blank = self._mjx.make_data(mj_model, impl="jax")
         self._bodies = numbers_of_bodies(mj_model)
         self._action_space = Box(*mj_model.actuator_ctrlrange.T)
-        self._obs_space = Box(-jnp.inf, jnp.inf, jax.eval_shape(self.reset, jax.random.key(0)).obs.shape)
+        obs = jax.eval_shape(lambda: task.observe(self._physics(self._model, self._kept(self._blank))))
+        self._obs_space = Box(-jnp.inf, jnp.inf, obs.shape)
 
     @property
     def physics_model(self) -> Any:

@@ -35,9 +35,10 @@ class TestHopper(EnvContract):
         np.testing.assert_allclose(total, records["reward"], rtol=1e-4, atol=1e-5)
 
 
-def has_stable_types(env: VectorEnv) -> bool:
+def has_stable_types(vector_env: VectorEnv) -> bool:
+    env = vector_env.env  # of one row: those of several are as stable
     state = jax.eval_shape(env.reset, jax.random.key(0))
-    after = jax.eval_shape(env.step, state, env.action_space.zeros((env.num_envs,)))
+    after = jax.eval_shape(env.step, state, env.action_space.spec)
     types = [[(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(s)] for s in (state, after)]
     return jax.tree.structure(state) == jax.tree.structure(after) and types[0] == types[1]
 

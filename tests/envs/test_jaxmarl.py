@@ -44,18 +44,21 @@ class TestSpread(EnvContract):
 
     def test_rows_are_what_the_library_tells_of_agents(self, env: VectorEnv, records: dict[str, Any]) -> None:
         """Two steps of a copy beside the library's own, with the copy's keys; each agent has a reward of its own."""
-        theirs, two = env.unwrapped.jaxmarl_env, jnp.array([1, 4, 2, 3])  # pyright: ignore[reportAttributeAccessIssue]
+        theirs, two = env.unwrapped.jaxmarl_env, np.array([1, 4, 2, 3])  # pyright: ignore[reportAttributeAccessIssue]
         state = env.reset(jax.random.key(3))
         key = jax.random.fold_in(state._internal.key[2], 0)
         start_key, key = jax.random.split(key)
-        seen, game = theirs.reset(start_key)
+        seen, game = jax.jit(theirs.reset)(start_key)
+        step_theirs = jax.jit(theirs.step_env)
         for _ in range(2):
-            np.testing.assert_allclose(state.obs[2:], [seen[agent] for agent in theirs.agents], atol=1e-6)
+            np.testing.assert_allclose(np.asarray(state.obs)[2:], [seen[agent] for agent in theirs.agents], atol=1e-6)
             step_key, key = jax.random.split(key)
             actions = dict(zip(theirs.agents, two[2:], strict=True))
-            seen, game, paid, _, _ = theirs.step_env(step_key, game, actions)
+            seen, game, paid, _, _ = step_theirs(step_key, game, actions)
             state = env.step(state, two)
-            np.testing.assert_allclose(state.reward[2:], [paid[agent] for agent in theirs.agents], atol=1e-5)
+            np.testing.assert_allclose(
+                np.asarray(state.reward)[2:], [paid[agent] for agent in theirs.agents], atol=1e-5
+            )
         assert (records["obs"][:, 0] != records["obs"][:, 1]).any()
         np.testing.assert_array_equal(records["done"][:, ::2], records["done"][:, 1::2])
 
@@ -106,7 +109,7 @@ def test_the_clock_is_as_long_as_that_of_the_library(name: str, options: dict[st
 
     theirs = jaxmarl.make(name, max_steps=3, **options)
     usual = jaxmarl.make(name, **options).max_steps
-    _, game = theirs.reset(jax.random.key(0))
+    _, game = jax.jit(theirs.reset)(jax.random.key(0))
     actions = dict.fromkeys(theirs.agents, jnp.asarray(4))  # stands still
     step = jax.jit(theirs.step_env)
     for count in range(1, 6):

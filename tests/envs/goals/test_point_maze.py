@@ -64,7 +64,7 @@ def test_the_goal_is_reached_from_the_far_end() -> None:
         for _ in range(times):
             state = env.step(state, jnp.array(move))
             rewards.append(float(state.reward))
-            distance = float(jnp.linalg.norm(state.obs.achieved_goal - state.obs.desired_goal))
+            distance = float(np.linalg.norm(np.asarray(state.obs.achieved_goal) - np.asarray(state.obs.desired_goal)))
             assert (rewards[-1] == 0.0) == bool(state.info.is_success) == (distance <= REACH)
             assert not state.done
     assert rewards == [-1.0] * 22 + [0.0] * 2
@@ -73,15 +73,17 @@ def test_the_goal_is_reached_from_the_far_end() -> None:
 @pytest.mark.parametrize("name", MAZES)
 def test_places_are_drawn_from_all_free_cells_alike(name: str) -> None:
     places = MazePlaces(MAZES[name])
-    drawn = np.asarray(jax.vmap(places.sample)(jax.random.split(jax.random.key(0), 20_000))) + places.middle
+    draw = jax.jit(lambda key: jax.vmap(places.sample)(jax.random.split(key, 20_000)))
+    contains = jax.jit(places.contains)
+    drawn = np.asarray(draw(jax.random.key(0))) + places.middle
     cells, counts = np.unique(np.floor(drawn).astype(int), axis=0, return_counts=True)
     assert len(cells) == (~places.is_wall).sum()
     expected = 20_000 / len(cells)
     assert ((counts - expected) ** 2 / expected).sum() < 2 * len(cells) + 20
-    assert places.contains(jnp.asarray(drawn - places.middle)).all()
+    assert np.all(contains(np.float32(drawn - places.middle)))
     corners = np.array(np.nonzero(places.is_wall)).T[:, ::-1] + 0.5 - places.middle
-    assert not places.contains(jnp.asarray(corners)).any()
-    assert not places.contains(jnp.zeros(3)).any()
+    assert not np.any(contains(np.float32(corners)))
+    assert not np.any(contains(np.zeros(3, np.float32)))
 
 
 @pytest.mark.parametrize(

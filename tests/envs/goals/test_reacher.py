@@ -32,11 +32,12 @@ class TestContract(EnvContract):
 
 
 def test_goals_lie_in_a_disc_uniformly_by_area() -> None:
-    places = np.asarray(jax.vmap(Disc(RADIUS).sample)(jax.random.split(jax.random.key(0), 10_000)))
+    draw = jax.jit(lambda key: jax.vmap(Disc(RADIUS).sample)(jax.random.split(key, 10_000)))
+    places, contains = np.asarray(draw(jax.random.key(0))), jax.jit(Disc(RADIUS).contains)
     distances = np.linalg.norm(places, axis=-1)
     assert distances.max() <= RADIUS + 1e-6
     assert abs((distances < RADIUS / np.sqrt(2)).mean() - 0.5) < 0.02
     assert np.abs(places.mean(axis=0)).max() < 0.01
-    assert Disc(RADIUS).contains(places * 0.999).all()
-    assert not Disc(RADIUS).contains(np.full(2, 0.95 * RADIUS, np.float32))
-    assert not Disc(RADIUS).contains(np.zeros(3, np.float32)).any()
+    assert np.all(contains(places * np.float32(0.999)))
+    assert not contains(np.full(2, 0.95 * RADIUS, np.float32))
+    assert not np.any(contains(np.zeros(3, np.float32)))

@@ -26,26 +26,27 @@ from evorl.envs.goals.task import GoalTask
 from evorl.types import PyTreeDict
 
 TASK = GoalTask(Box(-1.0, 1.0, (2,)), lambda *_: jnp.zeros(()), lambda a, d: jnp.all(a == d))
-OWN = jnp.array([0.25, 0.5])
+OWN = np.array([0.25, 0.5], np.float32)
 
 
 def _obs(achieved: Any, desired: Any = OWN) -> PyTreeDict:
-    return PyTreeDict(observation=jnp.zeros(3), achieved_goal=jnp.asarray(achieved), desired_goal=jnp.asarray(desired))
+    return PyTreeDict(
+        observation=np.zeros(3, np.float32), achieved_goal=np.float32(achieved), desired_goal=np.float32(desired)
+    )
 
 
 def _step(achieved: Any = (0.0, 0.0), desired: Any = OWN, ends: bool = False, success: bool = False, t: int = 1) -> Any:
-    achieved = jnp.asarray(achieved, jnp.float32)
     return GoalStep(
         obs=_obs(achieved, desired),
-        action=jnp.zeros(1),
+        action=np.zeros(1, np.float32),
         next_obs=_obs(achieved, desired),
-        is_success=jnp.asarray(success),
-        steps=jnp.asarray(t),
-        reward=jnp.float32(-1.0),
-        termination=jnp.asarray(False),
-        truncation=jnp.asarray(ends),
-        next_goal=jnp.asarray(desired, jnp.float32),
-        is_followed=jnp.asarray(False),
+        is_success=np.bool_(success),
+        steps=np.int32(t),
+        reward=np.float32(-1.0),
+        termination=np.bool_(False),
+        truncation=np.bool_(ends),
+        next_goal=np.float32(desired),
+        is_followed=np.bool_(False),
     )
 
 
@@ -56,10 +57,13 @@ def _starts(setter: GoalSetter, memory: Any, num: int = 500) -> np.ndarray:
 
 
 def _after(setter: GoalSetter, steps: list[GoalStep]) -> Any:
-    memory = setter.init(TASK)
-    for step in steps:
-        _, memory = setter.after(memory, TASK, step, jax.random.key(0))
-    return memory
+    """What is remembered after these steps."""
+
+    def after(memory: Any, step: GoalStep) -> tuple[Any, None]:
+        return setter.after(memory, TASK, step, jax.random.key(0))[1], None
+
+    stacked = jax.tree.map(lambda *x: np.stack(x), *steps)
+    return jax.jit(lambda steps: jax.lax.scan(after, setter.init(TASK), steps)[0])(stacked)
 
 
 def test_the_environments_own_goals_stay() -> None:
@@ -89,9 +93,11 @@ def test_a_curriculum_is_of_intermediate_difficulty() -> None:
     setter = CurriculumGoals(own_share=0.0, width=0.1)
     rng = np.random.default_rng(0)
     goals = rng.uniform(-1.0, 1.0, (250, 2)).astype(np.float32)
-    memory = setter.init(TASK)
-    for goal in goals:
-        memory = memory.with_goal(jnp.asarray(goal), bool(goal[0] < 0.0), jnp.asarray(True))
+
+    def remember(memory: Any, goal: jax.Array) -> tuple[Any, None]:
+        return memory.with_goal(goal, goal[0] < 0.0, jnp.asarray(True)), None
+
+    memory = jax.jit(lambda goals: jax.lax.scan(remember, setter.init(TASK), goals)[0])(goals)
     chosen = _starts(setter, memory)[:, 0]
     assert abs(np.median(chosen)) < 0.2
     assert np.quantile(np.abs(chosen), 0.9) < 0.5
@@ -113,8 +119,9 @@ def test_a_curriculum_remembers_what_was_tried_and_what_was_achieved() -> None:
 def test_several_goals_in_one_episode(every: int | None, asked: list[int]) -> None:
     setter = SeveralGoals(every=every)
     steps = [_step(t=t, success=t == 3) for t in range(1, 5)]
-    changed = [setter.after((), TASK, step, jax.random.key(5))[0] for step in steps]
-    assert [int((step.next_goal != OWN).any()) for step in changed] == asked
+    after = jax.jit(lambda step: setter.after((), TASK, step, jax.random.key(5))[0])
+    changed = [after(step) for step in steps]
+    assert [int(np.any(np.asarray(step.next_goal) != OWN)) for step in changed] == asked
     assert all(step.reward == -1.0 for step in changed)
 
 
@@ -133,7 +140,7 @@ def test_a_curriculum_stays_in_the_goal_space() -> None:
     memory = setter.init(task).with_goal(jnp.array([-2.0, -2.0]), True, jnp.asarray(True))
     keys = jax.random.split(jax.random.key(1), 200)
     start = jax.jit(jax.vmap(lambda key: setter.start(memory, task, _obs([0.0, 0.0]), key)[0]))
-    assert places.contains(start(keys)).all()
+    assert np.all(jax.jit(places.contains)(start(keys)))
 
 
 def test_one_setter_after_another() -> None:

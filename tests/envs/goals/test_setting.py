@@ -128,16 +128,9 @@ def test_blocks_of_environments_are_set_the_same_goals() -> None:
 def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
     """A state is all there is: half of a play after half of it is the whole."""
     env = _maze(setter)
-    (_, whole), _ = _played(env, 60)
-    (_, half), _ = _played(env, 30)
-
-    def go_on(state: Any, t: jax.Array) -> tuple[Any, None]:
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(jax.random.key(7), i), t))(
-            state._internal.env_id
-        )
-        return env.step(state, jax.vmap(env.action_space.sample)(keys)), None
-
-    resumed = jax.jit(lambda s: jax.lax.scan(go_on, s, jnp.arange(30, 60))[0])(half)
+    (start, whole), _ = _played(env, 60)
+    half, _ = compiled_play(env, start, 30)
+    resumed, _ = compiled_play(env, half, 30, first=30)
     np.testing.assert_array_equal(resumed.obs.desired_goal, whole.obs.desired_goal)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -45,34 +46,43 @@ def on_device(request: pytest.FixtureRequest) -> tuple[str, Any]:
     return request.param, trained(request.param, None)[1]
 
 
+@pytest.fixture(scope="module")
+def on_host() -> Iterator[Callable[[str, str], tuple[Workflow, Any]]]:
+    """Of an algorithm and a way to reach the host: the workflow and its state, trained once for all who ask."""
+    found: dict[tuple[str, str], tuple[Workflow, Any]] = {}
+
+    def of(algorithm: str, host: str) -> tuple[Workflow, Any]:
+        if (algorithm, host) not in found:
+            found[algorithm, host] = trained(algorithm, host)[:2]
+        return found[algorithm, host]
+
+    yield of
+    for workflow, _ in found.values():
+        workflow.close()
+
+
 @pytest.mark.parametrize("host", ["loop", "callback"])
-def test_the_numbers_are_those_of_the_same_environment_in_jax(on_device: tuple[str, Any], host: str) -> None:
+def test_the_numbers_are_those_of_the_same_environment_in_jax(
+    on_device: tuple[str, Any], on_host: Callable, host: str
+) -> None:
     algorithm, expected = on_device
-    workflow, state, _ = trained(algorithm, host)
+    workflow, state = on_host(algorithm, host)
     assert workflow.is_one_program == (host == "callback")
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
     assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
     np.testing.assert_array_equal(state.env_state._internal.episode, expected.env_state._internal.episode)
-    workflow.close()
 
 
 @pytest.mark.parametrize("host", ["loop", "callback"])
-def test_seeds_side_by_side_have_environments_of_their_own(host: str) -> None:
+def test_seeds_side_by_side_have_environments_of_their_own(on_host: Callable, host: str) -> None:
     workflow, both, _ = trained("ppo", host, num_seeds=2)
-    alone = [trained("ppo", host)[1], None]
-    config_seed_8 = workflow_of_ppo(host)
-    alone[1] = config_seed_8.iterate(config_seed_8.init(8), 5)[1]
-    for i, state in enumerate(alone):
+    alone, of_seed_7 = on_host("ppo", host)
+    of_seed_8 = alone.iterate(alone.init(8), 5)[1]
+    for i, state in enumerate((of_seed_7, of_seed_8)):
         params = jax.tree.map(lambda x, i=i: x[i], both.agent_state.params)
         assert_trees_equal(params, state.agent_state.params, 1e-5)
     assert np.isfinite(workflow.evaluate(both).episode_return).all()
     workflow.close()
-
-
-def workflow_of_ppo(host: str) -> Workflow:
-    cls, _, function, settings = CASES["ppo"]
-    env = {"factory": f"{SUPPORT}:{function}", "host": host}
-    return workflow_from_config({"workflow": f"evorl.algorithms.ppo.{cls}", "env": env, **settings, **NETWORK})
 
 
 def simulated(parallel: int = 3, function: str = "cartpole", **options: Any) -> Any:
@@ -85,14 +95,14 @@ def test_an_episode_is_followed_by_the_start_of_its_counterpart() -> None:
     host = simulated(**options)
     jax_env = create_env("gymnax/CartPole-v1", parallel=3, **options)
     states = [env.reset(jax.random.key(1)) for env in (host, jax_env)]
-    ends = 0
+    names, ends = states[1].info.keys(), 0
     for step in range(15):
         states = [
             env.step(state, jnp.asarray([0, 1, step % 2])) for env, state in zip((host, jax_env), states, strict=True)
         ]
         for name in ("obs", "reward", "done"):
             assert_trees_equal(*(getattr(state, name) for state in states), 1e-5)
-        infos = [{name: state.info[name] for name in jax_env.reset(jax.random.key(0)).info} for state in states]
+        infos = [{name: state.info[name] for name in names} for state in states]
         assert_trees_equal(*infos, 1e-5)
         ends += int(states[0].done.sum())
     assert ends >= 6
@@ -137,10 +147,10 @@ def test_a_partial_reset_starts_the_rows_it_names() -> None:
     env.close()
 
 
-def test_evaluation_plays_whole_episodes_and_ended_rows_freeze() -> None:
+def test_evaluation_plays_whole_episodes_and_ended_rows_freeze(on_host: Callable) -> None:
     env = simulated(parallel=4, function="cartpole", autoreset_mode="disabled", max_steps=30)
-    workflow = workflow_of_ppo("callback")
-    agent_state = workflow.init(0).agent_state
+    workflow, state = on_host("ppo", "callback")
+    agent_state = state.agent_state
     evaluator = Evaluator(env=env, agent_fn=workflow.agent.evaluate_actions, max_episode_steps=30)
     seen = evaluator.evaluate(agent_state, jax.random.key(3), 6)
     jax_env = create_env("gymnax/CartPole-v1", parallel=4, autoreset_mode="disabled", max_episode_steps=30)
@@ -148,7 +158,6 @@ def test_evaluation_plays_whole_episodes_and_ended_rows_freeze() -> None:
     np.testing.assert_array_equal(seen.episode_lengths, expected.episode_lengths)
     np.testing.assert_allclose(seen.episode_returns, expected.episode_returns, rtol=1e-5)
     env.close()
-    workflow.close()
 
 
 @pytest.mark.parametrize("host", ["loop", "callback"])
