@@ -17,13 +17,14 @@ from evorl.networks.q_networks import EnsembleQNetwork, apply_in_training
 from evorl.networks.torsos import build_torso
 from evorl.ops.collectives import DATA_AXIS, mean_over_shares
 
-X = 3.0 * jax.random.normal(jax.random.key(0), (16, 4)) + jnp.arange(4.0)
-LEARNED = {"params": {"scale": jnp.array([1.0, 2.0, -1.0, 0.5]), "bias": jnp.array([0.0, 1.0, 2.0, 3.0])}}
+X = (3.0 * np.random.default_rng(0).normal(size=(16, 4)) + np.arange(4.0)).astype(np.float32)
+LEARNED = {"params": {"scale": np.float32([1.0, 2.0, -1.0, 0.5]), "bias": np.float32([0.0, 1.0, 2.0, 3.0])}}
+trained, acted = jax.jit(apply_in_training, static_argnums=0), jax.jit(apply_network, static_argnums=0)
 
 
-def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> dict[str, jax.Array]:
-    mean, variance = jnp.broadcast_to(mean, (4,)), jnp.broadcast_to(variance, (4,))
-    return {"mean": mean, "variance": variance, "num_batches": jnp.int32(num_batches)}
+def _statistics(mean: Any = 0.0, variance: Any = 1.0, num_batches: int = 0) -> dict[str, Any]:
+    mean, variance = (np.broadcast_to(np.float32(x), (4,)) for x in (mean, variance))
+    return {"mean": mean, "variance": variance, "num_batches": np.int32(num_batches)}
 
 
 def test_it_begins_as_plain_batch_normalisation() -> None:
@@ -34,23 +35,22 @@ def test_it_begins_as_plain_batch_normalisation() -> None:
         variables = LEARNED | {STATISTICS: {"mean": jnp.zeros(4), "var": jnp.ones(4)}}
         return plain.apply(variables, x, mutable=[STATISTICS])
 
-    outputs, statistics = apply_in_training(module, LEARNED, _statistics(num_batches=1), X)
-    plain_outputs, changed = expected(X)
+    outputs, statistics = trained(module, LEARNED, _statistics(num_batches=1), X)
+    plain_outputs, changed = jax.jit(expected)(X)
     np.testing.assert_allclose(outputs, plain_outputs, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(statistics["mean"], changed[STATISTICS]["mean"], rtol=1e-5)
     np.testing.assert_allclose(statistics["variance"], changed[STATISTICS]["var"], rtol=1e-5)
-    cotangent = jax.random.normal(jax.random.key(1), X.shape)
-    gradient = jax.grad(lambda x: (cotangent * apply_in_training(module, LEARNED, _statistics(), x)[0]).sum())(X)
-    np.testing.assert_allclose(
-        gradient, jax.grad(lambda x: (cotangent * expected(x)[0]).sum())(X), rtol=1e-3, atol=1e-5
-    )
+    cotangent = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+    functions = (lambda x: apply_in_training(module, LEARNED, _statistics(), x)[0], lambda x: expected(x)[0])
+    gradient, plain_gradient = (jax.jit(jax.grad(lambda x, f=f: (cotangent * f(x)).sum()))(X) for f in functions)
+    np.testing.assert_allclose(gradient, plain_gradient, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_batches", [0, 2, 3])
 def test_the_correction_begins_after_the_warmup(num_batches: int) -> None:
     module = BatchRenorm(warmup=3)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=num_batches)
-    outputs, after = apply_in_training(module, LEARNED, statistics, X)
+    outputs, after = trained(module, LEARNED, statistics, X)
     normalised = (outputs - LEARNED["params"]["bias"]) / LEARNED["params"]["scale"]
     is_plain = np.allclose(normalised.mean(axis=0), 0.0, atol=1e-4)
     assert is_plain == (num_batches < 3)
@@ -61,20 +61,20 @@ def test_within_its_bounds_it_normalises_by_running_statistics() -> None:
     """Then training computes what acting does, and gradients still go through the batch's statistics."""
     module = BatchRenorm(warmup=1, max_scale=100.0, max_shift=100.0)
     statistics = _statistics(mean=0.5, variance=4.0, num_batches=1)
-    outputs, _ = apply_in_training(module, LEARNED, statistics, X)
-    acting = apply_network(module, {**LEARNED, STATISTICS: statistics}, X)
+    outputs, _ = trained(module, LEARNED, statistics, X)
+    acting = acted(module, {**LEARNED, STATISTICS: statistics}, X)
     by_hand = (X - 0.5) / np.sqrt(4.001) * LEARNED["params"]["scale"] + LEARNED["params"]["bias"]
     np.testing.assert_allclose(acting, by_hand, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(outputs, by_hand, rtol=1e-4, atol=1e-4)
-    gradient = jax.grad(lambda x: apply_in_training(module, LEARNED, statistics, x)[0].sum())(X)
+    gradient = jax.jit(jax.grad(lambda x: apply_in_training(module, LEARNED, statistics, x)[0].sum()))(X)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)  # all rows moved together change nothing
 
 
 def test_the_correction_is_clipped() -> None:
     """Features far from the running statistics in both directions: ``r`` is 3 or 1/3, ``d`` 5 or -5."""
     module = BatchRenorm(warmup=1)
-    statistics = _statistics(mean=jnp.array([-1e3, 1e3, -1e3, 1e3]), variance=jnp.array([1e-2, 1e-2, 1e4, 1e4]))
-    outputs, _ = apply_in_training(module, LEARNED, statistics | {"num_batches": jnp.int32(1)}, X)
+    statistics = _statistics(mean=[-1e3, 1e3, -1e3, 1e3], variance=[1e-2, 1e-2, 1e4, 1e4], num_batches=1)
+    outputs, _ = trained(module, LEARNED, statistics, X)
     rows = np.asarray(X)
     normalised = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-3)
     factor, shift = np.array([3.0, 3.0, 1 / 3, 1 / 3]), np.array([5.0, -5.0, 5.0, -5.0])
@@ -84,38 +84,38 @@ def test_the_correction_is_clipped() -> None:
 
 def test_running_statistics_follow_and_acting_leaves_them() -> None:
     module = BatchRenorm(momentum=0.75)
-    variables = module.init(jax.random.key(0), X)
+    variables = jax.jit(module.init)(jax.random.key(0), X)
     np.testing.assert_array_equal(variables[STATISTICS]["mean"], 0.0)  # the first batch is not counted
     statistics = variables[STATISTICS]
     for _ in range(40):
-        _, statistics = apply_in_training(module, {"params": variables["params"]}, statistics, X)
+        _, statistics = trained(module, {"params": variables["params"]}, statistics, X)
     np.testing.assert_allclose(statistics["mean"], X.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(statistics["variance"], X.var(axis=0), rtol=1e-3)
-    _, once = apply_in_training(module, {"params": variables["params"]}, variables[STATISTICS], X)
+    _, once = trained(module, {"params": variables["params"]}, variables[STATISTICS], X)
     np.testing.assert_allclose(once["mean"], 0.25 * X.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(once["variance"], 0.75 + 0.25 * X.var(axis=0), rtol=1e-5)
-    one_row = apply_network(module, {**variables, STATISTICS: statistics}, X[:1])
-    np.testing.assert_allclose(one_row, apply_network(module, {**variables, STATISTICS: statistics}, X)[:1], rtol=1e-6)
+    one_row, rows = (acted(module, {**variables, STATISTICS: statistics}, x) for x in (X[:1], X))
+    np.testing.assert_allclose(one_row, np.asarray(rows)[:1], rtol=1e-6)
 
 
 def test_members_of_an_ensemble_have_statistics_of_their_own() -> None:
     torso = build_torso({"torso": [8, "batch_renorm"], "activation": "relu"}, keeps_statistics=True)
-    network, actions = EnsembleQNetwork(torso, 3), jnp.ones((16, 2))
+    network, actions = EnsembleQNetwork(torso, 3), np.ones((16, 2), np.float32)
     variables = jax.jit(network.init)(jax.random.key(0), X, actions)
     params = {"params": variables["params"]}
-    values, statistics = apply_in_training(network, params, variables[STATISTICS], X, actions)
+    values, statistics = trained(network, params, variables[STATISTICS], X, actions)
     (mean,) = (x for path, x in jax.tree_util.tree_leaves_with_path(statistics) if "mean" in str(path[-1]))
     assert values.shape == (3, 16)
     assert mean.shape == (3, 8)
-    assert not np.allclose(mean[0], mean[1])
+    assert not np.allclose(*np.asarray(mean)[:2])
     again = {"torso": [8, {"batch_renorm": {"warmup": 100_000}}], "activation": "relu"}
     assert build_torso(again, keeps_statistics=True) == torso
     slow = {"torso": [8, {"batch_renorm": {"momentum": 0.75}}], "activation": "relu"}
     slow_network = EnsembleQNetwork(build_torso(slow, keeps_statistics=True), 3)
-    _, other = apply_in_training(slow_network, params, variables[STATISTICS], X, actions)
+    _, other = trained(slow_network, params, variables[STATISTICS], X, actions)
     (slow_mean,) = (x for path, x in jax.tree_util.tree_leaves_with_path(other) if "mean" in str(path[-1]))
-    np.testing.assert_allclose(slow_mean, 25 * mean, rtol=1e-4)
-    acting = apply_network(network, {**params, STATISTICS: statistics}, X, actions)
+    np.testing.assert_allclose(slow_mean, 25 * np.asarray(mean), rtol=1e-4)
+    acting = acted(network, {**params, STATISTICS: statistics}, X, actions)
     assert not np.allclose(acting, values)
 
 

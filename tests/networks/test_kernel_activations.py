@@ -17,18 +17,18 @@ from evorl.networks.activations import (
     build_activation,
 )
 from evorl.networks.torsos import Torso, build_torso
-from tests.support.small_workflows import small
+from tests.support.small_workflows import fresh_state, small
 
 KEY = jax.random.key(0)
-X = jax.random.uniform(jax.random.key(1), (5, 6), minval=-2.5, maxval=2.5)
+X = np.random.default_rng(1).uniform(-2.5, 2.5, (5, 6)).astype(np.float32)
 KERNELS = ("rbf", "rbf2d")
 
 
-def _layer(**options: Any) -> tuple[KernelActivationLayer, jax.Array]:
+def _layer(**options: Any) -> tuple[KernelActivationLayer, np.ndarray]:
     """A layer, and random weights for it."""
     layer = KernelActivationLayer(KernelActivation(**options))
-    weights = layer.init(KEY, X)["params"]["weights"]
-    return layer, jax.random.normal(jax.random.key(2), weights.shape)
+    weights = jax.eval_shape(layer.init, KEY, X)["params"]["weights"]
+    return layer, np.random.default_rng(2).normal(size=weights.shape).astype(np.float32)
 
 
 def _expected(x: np.ndarray, weights: np.ndarray, size: int, boundary: float, gamma: float) -> list[float]:
@@ -56,7 +56,7 @@ def _expected(x: np.ndarray, weights: np.ndarray, size: int, boundary: float, ga
 def test_values_are_those_of_the_formula(kernel: Any) -> None:
     layer, weights = _layer(kernel=kernel, size=7, boundary=2.0, gamma=1.5)
     assert weights.shape == ((6, 7) if kernel == "rbf" else (3, 7, 7))
-    result = layer.apply({"params": {"weights": weights}}, X)
+    result = jax.jit(layer.apply)({"params": {"weights": weights}}, X)
     expected = [_expected(np.asarray(x), np.asarray(weights), 7, 2.0, 1.5) for x in X]
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
@@ -64,28 +64,28 @@ def test_values_are_those_of_the_formula(kernel: Any) -> None:
 def test_a_sum_of_five_bumps_by_its_numbers() -> None:
     """Where the Gaussians have the factor 1: a multiple 6 of the paper's rule for a step of 1."""
     layer = KernelActivationLayer(KernelActivation(size=5, boundary=2.0, gamma=6.0))
-    weights = jnp.array([[0.1, 0.2, 0.3, 0.4, 0.5]])
-    result = layer.apply({"params": {"weights": weights}}, jnp.array([[0.0], [1.5]]))
+    weights = np.array([[0.1, 0.2, 0.3, 0.4, 0.5]], np.float32)
+    result = jax.jit(layer.apply)({"params": {"weights": weights}}, np.array([[0.0], [1.5]], np.float32))
     np.testing.assert_allclose(result[:, 0], [0.53172, 0.73293], atol=5e-6)
 
 
 def test_a_wave_is_fitted_by_weights_alone() -> None:
     layer = KernelActivation(size=20, boundary=2.0)
-    x = jnp.linspace(-2.0, 2.0, 200)[:, None]
-    bumps = jnp.exp(-layer.sharpness * jnp.square(x - layer.grid))
-    weights = jnp.linalg.lstsq(bumps, jnp.sin(2 * x[:, 0]))[0]
-    fitted = KernelActivationLayer(layer).apply({"params": {"weights": weights[None]}}, x)
-    assert float(jnp.mean(jnp.square(fitted[:, 0] - jnp.sin(2 * x[:, 0])))) < 1e-2
+    x = np.linspace(-2.0, 2.0, 200, dtype=np.float32)[:, None]
+    bumps = np.exp(-layer.sharpness * np.square(x - np.asarray(layer.grid)))
+    weights = np.linalg.lstsq(bumps, np.sin(2 * x[:, 0]))[0].astype(np.float32)
+    fitted = jax.jit(KernelActivationLayer(layer).apply)({"params": {"weights": weights[None]}}, x)
+    assert np.mean(np.square(fitted[:, 0] - np.sin(2 * x[:, 0]))) < 1e-2
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("initial", ["elu", "tanh"])
 def test_it_starts_near_a_known_activation(kernel: Any, initial: str) -> None:
     layer = KernelActivationLayer(KernelActivation(kernel=kernel, initial=initial))
-    params = layer.init(KEY, X)
-    known = activation_by_name(initial)(X if kernel == "rbf" else jnp.maximum(X[:, 0::2], X[:, 1::2]))
-    np.testing.assert_allclose(layer.apply(params, X), known, atol=0.02 if kernel == "rbf" else 0.15)
-    far = layer.apply(params, jnp.full((1, 6), 50.0))
+    outputs, params = jax.jit(layer.init_with_output)(KEY, X)
+    known = activation_by_name(initial)(X if kernel == "rbf" else np.maximum(X[:, 0::2], X[:, 1::2]))
+    np.testing.assert_allclose(outputs, known, atol=0.02 if kernel == "rbf" else 0.15)
+    far = jax.jit(layer.apply)(params, np.full((1, 6), 50.0, np.float32))
     np.testing.assert_array_equal(far, 0.0)
 
 
@@ -97,7 +97,7 @@ def test_every_feature_learns_its_own(kernel: Any) -> None:
         outputs = layer.apply(params, x)
         return jnp.square(outputs * jnp.arange(outputs.shape[-1])).sum()
 
-    to_weights, to_inputs = jax.grad(loss, argnums=(0, 1))({"params": {"weights": weights}}, X)
+    to_weights, to_inputs = jax.jit(jax.grad(loss, argnums=(0, 1)))({"params": {"weights": weights}}, X)
     gradients = np.asarray(to_weights["params"]["weights"])
     assert not gradients[0].any()
     assert (np.abs(gradients[1:]).max(axis=tuple(range(1, gradients.ndim))) > 0).all()
@@ -108,8 +108,8 @@ def test_every_feature_learns_its_own(kernel: Any) -> None:
 def test_leading_axes_are_free(kernel: Any) -> None:
     layer, weights = _layer(kernel=kernel, size=5)
     params = {"params": {"weights": weights}}
-    many = layer.apply(params, jnp.stack([X, -X]))
-    np.testing.assert_allclose(many[1, 2], layer.apply(params, -X[2]), rtol=1e-5, atol=1e-6)
+    many = np.asarray(jax.jit(layer.apply)(params, np.stack([X, -X])))
+    np.testing.assert_allclose(many[1, 2], jax.jit(layer.apply)(params, -X[2]), rtol=1e-5, atol=1e-6)
 
 
 def test_names_and_mappings_become_activations() -> None:
@@ -151,7 +151,7 @@ def test_layers_of_every_kind_have_half_as_many_outputs_with_rbf2d(name: str) ->
     layers, x = TORSOS[name]
     for kernel, size in (("rbf", 4), ("rbf2d", 2)):
         torso = build_torso({"torso": layers, "activation": {"name": "kaf", "kernel": kernel, "size": 5}})
-        outputs, variables = torso.init_with_output(KEY, x)
+        outputs, variables = jax.eval_shape(torso.init_with_output, KEY, x)
         assert outputs.shape == (len(x), size)
         weights = [v.shape for k, v in variables["params"].items() if k.startswith("Kernel") for v in v.values()]
         assert weights[-1] == ((4, 5) if kernel == "rbf" else (2, 5, 5))
@@ -169,7 +169,7 @@ def test_odd_layers_have_no_pairs(layers: list) -> None:
 def test_every_agent_takes_them(algorithm: str) -> None:
     activation = {"name": "kaf", "kernel": "rbf2d", "size": 5}
     workflow = small(algorithm, agent={"network": {"torso": [8], "activation": activation}})
-    params = workflow.init(0).agent_state.params
+    params = fresh_state(workflow.agent, workflow.env).params
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     assert any("KernelActivationLayer_0" in path for path in paths)
 

@@ -15,8 +15,11 @@ from evorl.networks.torsos import Torso, dense_torso
 
 KEY = jax.random.key(0)
 SIZE, FEATURES, ROWS, STEPS = 6, 4, 3, 7
-X = jax.random.normal(jax.random.key(1), (STEPS, ROWS, FEATURES))
+X = np.random.default_rng(1).normal(size=(STEPS, ROWS, FEATURES)).astype(np.float32)
 CELLS = [GRU(SIZE), LSTM(SIZE), DilatedLSTM(SIZE, num_cores=3)]
+
+
+applied = jax.jit(lambda network, *given: network.apply(*given), static_argnums=0)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -30,7 +33,7 @@ def _started(cell: Cell) -> tuple[Any, dict]:
     params = jax.jit(network.init)(KEY, X[0], state)
     for x in X[:2]:
         _, state = network.apply(params, x, state)
-    return state, jax.tree.map(np.asarray, params["params"]["cell"])
+    return jax.tree.map(np.asarray, state), jax.tree.map(np.asarray, params["params"]["cell"])
 
 
 class _Identity(Torso):
@@ -38,8 +41,9 @@ class _Identity(Torso):
 
 
 def _step(cell: Cell, params: dict, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+    """Operation by operation, so that cells can be compared bit for bit."""
     network = RecurrentNetwork(Torso(), cell, _Identity())
-    return network.apply({"params": {"cell": params}}, x, state)
+    return jax.tree.map(np.asarray, network.apply({"params": {"cell": params}}, x, state))
 
 
 def test_gru_is_its_formula() -> None:
@@ -104,15 +108,19 @@ def test_one_core_is_the_plain_lstm() -> None:
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
 def test_unrolling_is_stepping_with_resets_where_episodes_start(cell: Cell) -> None:
     network = RecurrentNetwork(dense_torso(5), cell, ValueNetwork(dense_torso(3)))
-    state = jax.tree.map(lambda x: x + 1, cell.initial_state((ROWS,)))
+    state = jax.tree.map(lambda x: np.asarray(x) + 1, cell.initial_state((ROWS,)))
     params = jax.jit(network.init)(KEY, X[0], state)
-    starts = jnp.zeros((STEPS, ROWS), bool).at[3, 1].set(True).at[0, 2].set(True)
-    values, states = jax.jit(lambda *given: network.apply(*given, method="unroll"))(params, X, state, starts)
+    starts = np.zeros((STEPS, ROWS), bool)
+    starts[[3, 0], [1, 2]] = True
+    unroll = jax.jit(lambda *given: network.apply(*given, method="unroll"))
+    values, states = jax.tree.map(np.asarray, unroll(params, X, state, starts))
     assert values.shape == (STEPS, ROWS)
     for t in range(STEPS):
         for row in np.flatnonzero(starts[t]):
-            state = jax.tree.map(lambda x, row=row: x.at[row].set(0), state)
-        value, state = network.apply(params, X[t], state)
+            state = jax.tree.map(np.array, state)
+            for leaf in jax.tree.leaves(state):
+                leaf[row] = 0
+        value, state = applied(network, params, X[t], state)
         np.testing.assert_allclose(values[t], value, rtol=1e-4, atol=1e-5)
         jax.tree.map(lambda a, b, t=t: np.testing.assert_allclose(a[t], b, rtol=1e-4, atol=1e-5), states, state)
 
@@ -120,12 +128,14 @@ def test_unrolling_is_stepping_with_resets_where_episodes_start(cell: Cell) -> N
 def test_gradients_reach_through_time_and_stop_at_an_episodes_start() -> None:
     network = RecurrentNetwork(Torso(), LSTM(SIZE), _Identity())
     state = network.initial_state((ROWS,))
-    params = network.init(KEY, X[0], state)
+    params = jax.jit(network.init)(KEY, X[0], state)
 
     def last_output(x: jax.Array, starts: jax.Array) -> jax.Array:
         return network.apply(params, x, state, starts, method="unroll")[0][-1].sum()
 
-    gradient = jax.grad(last_output)(X, jnp.zeros((STEPS, ROWS), bool).at[4, 0].set(True))
+    starts = np.zeros((STEPS, ROWS), bool)
+    starts[4, 0] = True
+    gradient = np.asarray(jax.jit(jax.grad(last_output))(X, starts))
     assert not gradient[:4, 0].any()
     assert gradient[4:, 0].any(axis=-1).all()
     assert gradient[:, 1:].any(axis=-1).all()

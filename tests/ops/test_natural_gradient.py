@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +27,10 @@ from evorl.ops.natural_gradient import (
 
 T, B, FEATURES, ACTIONS = 6, 4, 3, 2
 OBS = jax.random.normal(jax.random.key(0), (T, B, FEATURES))
-DONES = jnp.zeros((T, B)).at[2, 0].set(1.0).at[5, 1].set(1.0).at[0, 2].set(1.0).at[3, 2].set(1.0)
+DONES = jnp.zeros((T, B)).at[np.array([2, 5, 0, 3]), np.array([0, 1, 2, 2])].set(1.0)
 
 
+@functools.cache
 def _params(kind: str) -> dict[str, jax.Array]:
     keys = jax.random.split(jax.random.key(1), 3)
     params = {
@@ -56,11 +58,11 @@ def _random_like(params: dict, seed: int) -> dict:
 
 def _dense(fn: Callable[[dict], jax.Array], params: dict) -> np.ndarray:
     flat, unravel = ravel_pytree(params)
-    return np.asarray(jax.hessian(lambda x: fn(unravel(x)))(flat), np.float64)
+    return np.asarray(jax.jit(jax.hessian(lambda x: fn(unravel(x))))(flat), np.float64)
 
 
 def _flat(tree: dict) -> np.ndarray:
-    return np.asarray(ravel_pytree(tree)[0], np.float64)
+    return np.concatenate([np.asarray(x, np.float64).ravel() for x in jax.tree.leaves(tree)])
 
 
 def _relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -74,8 +76,9 @@ def test_hessian_product_is_that_of_the_dense_hessian(kind: str) -> None:
     vector = _random_like(params, 2)
     product = jax.jit(lambda v: hessian_product(fn, params)(v))(vector)
     assert _relative_error(_flat(product), _dense(fn, params) @ _flat(vector)) <= 1e-4
-    several = jax.vmap(hessian_product(fn, params))(jax.tree.map(lambda x: jnp.stack([x, 2 * x]), vector))
-    assert _relative_error(_flat(jax.tree.map(lambda x: x[1], several)), 2 * _flat(product)) <= 1e-4
+    both = jax.tree.map(lambda x: np.stack([x, 2 * x]), vector)
+    several = jax.jit(jax.vmap(hessian_product(fn, params)))(both)
+    assert _relative_error(_flat(jax.tree.map(lambda x: np.asarray(x)[1], several)), 2 * _flat(product)) <= 1e-4
 
 
 @pytest.mark.parametrize("kind", ["categorical", "normal"])
@@ -83,25 +86,30 @@ def test_the_hessian_of_the_divergence_is_the_fisher_matrix(kind: str) -> None:
     """The mean of the outer products of scores, the expectation over actions taken from many samples."""
     params, obs = _params(kind), OBS[:1, :2]
     flat, unravel = ravel_pytree(params)
-    samples = jax.vmap(_policy(params, obs).sample)(jax.random.split(jax.random.key(3), 40_000))
-    scores = jax.jit(
-        jax.vmap(lambda actions: jax.jacobian(lambda x: _policy(unravel(x), obs).log_prob(actions))(flat))
-    )(samples)
+
+    @jax.jit
+    @jax.vmap
+    def scores_of(key: jax.Array) -> jax.Array:
+        actions = _policy(params, obs).sample(key)
+        return jax.jacobian(lambda x: _policy(unravel(x), obs).log_prob(actions))(flat)
+
+    scores = scores_of(jax.random.split(jax.random.key(3), 40_000))
     scores = np.asarray(scores, np.float64).reshape(-1, flat.size)
     assert _relative_error(scores.T @ scores / len(scores), _dense(_divergence(params, obs), params)) < 0.03
 
 
 def _actions(params: dict) -> jax.Array:
-    return _policy(params, OBS).sample(jax.random.key(4))
+    return jax.jit(lambda params: _policy(params, OBS).sample(jax.random.key(4)))(params)
 
 
 @pytest.mark.parametrize("kind", ["categorical", "normal"])
 def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
     params = _params(kind)
     actions = _actions(params)
-    weights = jnp.ones((T, B)).at[:3, 0].set(0.0)  # the first trajectory of the first column does not count
+    weights = np.ones((T, B), np.float32)
+    weights[:3, 0] = 0.0  # the first trajectory of the first column does not count
     flat, unravel = ravel_pytree(params)
-    jacobian = jax.jacobian(lambda x: _policy(unravel(x), OBS).log_prob(actions))(flat)
+    jacobian = jax.jit(jax.jacobian(lambda x: _policy(unravel(x), OBS).log_prob(actions)))(flat)
     scores = np.asarray(jacobian, np.float64)
     matrix = np.zeros((flat.size, flat.size))
     for b, bounds in enumerate([(3, 6), (0, 6), (0, 1, 4, 6), (0, 6)]):
@@ -109,36 +117,51 @@ def test_score_product_is_that_of_the_dense_outer_products(kind: str) -> None:
             score = scores[first:after, b].sum(axis=0)
             matrix += np.outer(score, score) / (T * B)
     vector = _random_like(params, 5)
-    product = score_product(lambda p: _policy(p, OBS).log_prob(actions), params, DONES, weights)
+
+    def product(vector: dict) -> dict:
+        return score_product(lambda p: _policy(p, OBS).log_prob(actions), params, DONES, weights)(vector)
+
     assert _relative_error(_flat(jax.jit(product)(vector)), matrix @ _flat(vector)) <= 1e-4
 
 
 def test_score_product_of_three_trajectories_of_known_gradients() -> None:
     """As RELAAX's trpo-d1: the mean of ``g (g v)``, here of single steps, and ``damping v``."""
-    gradients, vector = jnp.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]]), jnp.array([1.0, -1.0])
-    product = score_product(lambda p: (gradients @ p)[None], jnp.zeros(2), jnp.ones((1, 3)), jnp.ones((1, 3)))
-    np.testing.assert_allclose(product(vector) + 0.1 * vector, [1.1, -1.1], rtol=1e-6)
+    gradients, vector = jnp.array([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]]), np.array([1.0, -1.0], np.float32)
+
+    @jax.jit
+    def product(vector: jax.Array) -> jax.Array:
+        ones = jnp.ones((1, 3))
+        return score_product(lambda p: (gradients @ p)[None], jnp.zeros(2), ones, ones)(vector)
+
+    np.testing.assert_allclose(np.asarray(product(vector)) + 0.1 * vector, [1.1, -1.1], rtol=1e-6)
 
 
 def test_both_products_agree_over_many_trajectories_of_one_step() -> None:
     """Of single steps, with actions from the policy itself, both estimate the same matrix."""
     params = _params("categorical")
-    obs = jnp.tile(OBS, (1000, 1, 1))
-    actions = _policy(params, obs).sample(jax.random.key(6))
-    vector = _random_like(params, 7)
-    exact = hessian_product(_divergence(params, obs), params)(vector)
-    sampled = score_product(
-        lambda p: _policy(p, obs).log_prob(actions), params, jnp.ones(obs.shape[:2]), jnp.float32(1)
-    )
-    assert _relative_error(_flat(sampled(vector)), _flat(exact)) < 0.05
+    obs = np.tile(OBS, (1000, 1, 1))
+
+    @jax.jit
+    def products(vector: dict, obs: jax.Array) -> tuple[dict, dict]:
+        actions = _policy(params, obs).sample(jax.random.key(6))
+        exact = hessian_product(_divergence(params, obs), params)(vector)
+        sampled = score_product(
+            lambda p: _policy(p, obs).log_prob(actions), params, jnp.ones(obs.shape[:2]), jnp.float32(1)
+        )
+        return sampled(vector), exact
+
+    sampled, exact = products(_random_like(params, 7), obs)
+    assert _relative_error(_flat(sampled), _flat(exact)) < 0.05
 
 
 def test_sums_of_trajectories() -> None:
-    values = jnp.arange(1.0, 7.0)[:, None]
-    dones = jnp.array([0, 1, 0, 0, 1, 0])[:, None]
-    np.testing.assert_allclose(trajectory_sums(values, dones)[:, 0], [3, 3, 12, 12, 12, 6])
-    np.testing.assert_allclose(trajectory_sums(values, dones.at[-1].set(1))[:, 0], [3, 3, 12, 12, 12, 6])
-    np.testing.assert_allclose(trajectory_sums(values, 0 * dones)[:, 0], [21] * 6)
+    values, sums_of = np.arange(1, 7, dtype=np.float32)[:, None], jax.jit(trajectory_sums)
+    for dones, expected in (
+        ([0, 1, 0, 0, 1, 0], [3, 3, 12, 12, 12, 6]),
+        ([0, 1, 0, 0, 1, 1], [3, 3, 12, 12, 12, 6]),
+        ([0] * 6, [21] * 6),
+    ):
+        np.testing.assert_allclose(sums_of(values, np.array(dones)[:, None])[:, 0], expected)
 
 
 def test_conjugate_gradient_solves() -> None:
@@ -151,11 +174,12 @@ def test_conjugate_gradient_solves() -> None:
     def product(vector: dict) -> dict:
         return unravel(matrix @ ravel_pytree(vector)[0])
 
-    solution = jax.jit(lambda t: conjugate_gradient(product, t, 16))(target)
+    solve = jax.jit(lambda t, num: conjugate_gradient(product, t, num), static_argnums=1)
+    solution = solve(target, 16)
     np.testing.assert_allclose(_flat(solution), np.linalg.solve(matrix, np.asarray(flat)), rtol=2e-3, atol=1e-4)
-    few, more = (np.linalg.norm(matrix @ _flat(conjugate_gradient(product, target, num)) - flat) for num in (1, 4))
+    few, more = (np.linalg.norm(np.asarray(matrix) @ _flat(solve(target, num)) - np.asarray(flat)) for num in (1, 4))
     assert more < few
-    nothing = conjugate_gradient(product, jax.tree.map(jnp.zeros_like, target), 16)
+    nothing = solve(jax.tree.map(jnp.zeros_like, target), 16)
     np.testing.assert_array_equal(_flat(nothing), np.zeros(8))
 
 
@@ -163,12 +187,13 @@ def test_the_whole_step_has_the_divergence_of_the_region() -> None:
     params = _params("categorical")
     region = TrustRegion(max_kl=1e-4, damping=0.0, cg_iterations=40)
     fn, gradient = _divergence(params, OBS), _random_like(params, 8)
-    gradient = hessian_product(fn, params)(gradient)  # within the range of the matrix, which is singular
-    step = jax.jit(lambda g: region.step(hessian_product(fn, params), g))(gradient)
-    np.testing.assert_allclose(fn(jax.tree.map(jnp.add, params, step.change)), 1e-4, rtol=0.05)
+    gradient = jax.jit(lambda g: hessian_product(fn, params)(g))(gradient)  # within the range of the singular matrix
+    step_along = jax.jit(lambda g: region.step(hessian_product(fn, params), g))
+    step = step_along(gradient)
+    np.testing.assert_allclose(jax.jit(fn)(jax.tree.map(np.add, params, step.change)), 1e-4, rtol=0.05)
     np.testing.assert_allclose(step.expected_gain, _flat(gradient) @ _flat(step.change), rtol=1e-5)
     assert float(step.expected_gain) > 0
-    still = region.step(hessian_product(fn, params), jax.tree.map(jnp.zeros_like, gradient))
+    still = step_along(jax.tree.map(np.zeros_like, gradient))
     np.testing.assert_array_equal(_flat(still.change), 0.0)
 
 
@@ -187,12 +212,15 @@ SEARCHES = {
 }
 
 
+searched = jax.jit(lambda region, step, first: region.search(_parabola, jnp.float32(0.0), step, first))
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 def test_line_search_by_script(name: str) -> None:
     options, length, first, fraction, num_trials = SEARCHES[name]
     region = TrustRegion(**{"backtrack_factor": 0.5, "max_trials": 4, **options})
     step = Step(jnp.float32(length), jnp.float32(length))
-    found = jax.jit(lambda: region.search(_parabola, jnp.float32(0.0), step, first))()
+    found = searched(region, step, first)
     np.testing.assert_allclose(found.fraction, fraction)
     np.testing.assert_allclose(found.params, fraction * length, rtol=1e-6)
     assert int(found.num_trials) == num_trials
@@ -207,7 +235,7 @@ def test_line_search_by_script(name: str) -> None:
 def test_a_failed_search_keeps_the_parameters(evaluate: Callable) -> None:
     old = {"a": jnp.array([0.1, -0.7]), "b": jnp.float32(3.0)}
     step = Step(jax.tree.map(jnp.ones_like, old), jnp.float32(1.0))
-    found = TrustRegion().search(lambda p: evaluate(p["b"]), old, step)
+    found = jax.jit(lambda old, step: TrustRegion().search(lambda p: evaluate(p["b"]), old, step))(old, step)
     assert not bool(found.accepted)
     jax.tree.map(np.testing.assert_array_equal, found.params, old)
     np.testing.assert_array_equal(found.fraction, 0.0)
@@ -219,7 +247,7 @@ def test_searches_side_by_side_end_on_their_own() -> None:
     def search(length: jax.Array) -> Any:
         return region.search(_parabola, jnp.float32(0.0), Step(length, length))
 
-    found = jax.vmap(search)(jnp.array([0.2, 0.8, 8.0]))
+    found = jax.jit(jax.vmap(search))(np.array([0.2, 0.8, 8.0], np.float32))
     np.testing.assert_allclose(found.fraction, [1.0, 0.25, 0.0])
     np.testing.assert_array_equal(found.num_trials, [1, 3, 4])
 
@@ -227,10 +255,11 @@ def test_searches_side_by_side_end_on_their_own() -> None:
 def test_an_adaptive_search_begins_where_the_last_one_ended() -> None:
     region = TrustRegion(max_kl=0.04, backtrack_factor=0.5, max_trials=4, growth=1.5)
     first, begun = jnp.float32(1.0), []
+    after = jax.jit(lambda region, step, first: region.next_first_fraction(searched(region, step, first)))
     for length in (0.8, 0.8, 0.8, 80.0, 0.2):
         begun.append(float(first))
         step = Step(jnp.float32(length), jnp.float32(length))
-        first = region.next_first_fraction(region.search(_parabola, jnp.float32(0.0), step, first))
+        first = after(region, step, first)
     # 0.8: a quarter fits; then a quarter at once; 0.375 of it is too far, half of that fits; of 80 nothing.
     np.testing.assert_allclose(begun, [1.0, 0.25, 0.375, 0.1875, 1.0])
     np.testing.assert_allclose(first, 1.5)
@@ -248,5 +277,5 @@ def test_devices_share_the_rows_of_products() -> None:
     rows, whole = PartitionSpec(None, DATA_AXIS), PartitionSpec()
     mesh = jax.make_mesh((2,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     shared = jax.jit(jax.shard_map(products, mesh=mesh, in_specs=(rows,) * 3, out_specs=whole, check_vma=False))
-    for actual, expected in zip(shared(OBS, actions, DONES), products(OBS, actions, DONES), strict=True):
+    for actual, expected in zip(shared(OBS, actions, DONES), jax.jit(products)(OBS, actions, DONES), strict=True):
         assert _relative_error(_flat(actual), _flat(expected)) <= 1e-5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,13 @@ SIZE = 5
 def population(seed: int, size: int = SIZE) -> dict[str, Any]:
     """Two layers of equal shape, a bias and a single number per individual; all entries differ."""
     shapes = {"kernel": (size, 6, 4), "other": (size, 6, 4), "bias": (size, 4), "scale": (size,)}
-    keys = jax.random.split(jax.random.key(seed), len(shapes))
-    return {name: jax.random.normal(key, shape) for key, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
 
 
 def same_population(size: int = SIZE) -> dict[str, Any]:
     """The same individual again and again, and the same entry in each of its leaves."""
-    return jax.tree.map(jnp.ones_like, population(0, size))
+    return jax.tree.map(lambda x: jnp.asarray(np.ones(x.shape, x.dtype)), population(0, size))
 
 
 def check_own_keys(operator: Callable[[jax.Array], Any]) -> None:
@@ -32,22 +33,35 @@ def check_own_keys(operator: Callable[[jax.Array], Any]) -> None:
     The result may be any pytree of leaves ``[SIZE, ...]`` with entries ``kernel`` and ``other``. Under ``jit`` and
     ``vmap`` the numbers are the same.
     """
-    keys = row_keys(jax.random.key(0), SIZE)
+    keys, other_keys, reversed_keys, two_keys = _keys()
     operator = jax.jit(operator)
-    outcome = operator(keys)
+    outcome = jax.tree.map(np.asarray, operator(keys))
     jax.tree.map(np.testing.assert_array_equal, outcome, operator(jax.random.key(0)))
     for individuals in outcome if isinstance(outcome, tuple) else (outcome,):
         rows = np.concatenate([x.reshape(SIZE, -1) for x in jax.tree.leaves(individuals)], axis=1)
         assert len(np.unique(rows, axis=0)) == SIZE
         assert (np.asarray(individuals["kernel"] != individuals["other"])).any(axis=(1, 2)).all()
 
-    other = operator(keys.at[2].set(jax.random.key(7)))
-    changed = np.stack([(a != b).reshape(SIZE, -1).any(1) for a, b in _leaf_pairs(outcome, other)]).any(axis=0)
+    other = operator(other_keys)
+    differ = [(a != np.asarray(b)).reshape(SIZE, -1).any(axis=1) for a, b in _leaf_pairs(outcome, other)]
+    changed = np.stack(differ).any(axis=0)
     np.testing.assert_array_equal(changed, np.arange(SIZE) == 2)
 
-    two = jax.vmap(operator)(jnp.stack([keys, keys[::-1]]))
-    for both, first, second in zip(*map(jax.tree.leaves, (two, outcome, operator(keys[::-1]))), strict=True):
-        np.testing.assert_allclose(both, jnp.stack([first, second]), rtol=1e-6)
+    two = jax.vmap(operator)(two_keys)
+    for both, first, second in zip(*map(jax.tree.leaves, (two, outcome, operator(reversed_keys))), strict=True):
+        np.testing.assert_allclose(both, np.stack([first, second]), rtol=1e-6)
+
+
+@functools.cache
+def _keys() -> tuple[jax.Array, ...]:
+    """A key for each individual; another for the third; in reverse; and the first beside the last."""
+
+    @jax.jit
+    def made() -> tuple[jax.Array, ...]:
+        keys = row_keys(jax.random.key(0), SIZE)
+        return keys, keys.at[2].set(jax.random.key(7)), keys[::-1], jnp.stack([keys, keys[::-1]])
+
+    return made()
 
 
 def _leaf_pairs(one: Any, two: Any) -> Any:

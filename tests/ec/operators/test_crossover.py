@@ -22,7 +22,8 @@ EXCHANGES = {
 }
 COMPILED = {name: jax.jit(crossover) for name, crossover in EXCHANGES.items()}
 MIXED = jax.jit(simulated_binary_crossover)
-ZEROS, ONES = jax.tree.map(jnp.zeros_like, same_population()), same_population()
+ONES = same_population()
+ZEROS = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), ONES)
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
@@ -40,11 +41,11 @@ def test_pairs_and_leaves_have_keys_of_their_own(crossover) -> None:
 
 
 def test_uniform_exchanges_the_stated_share() -> None:
-    first, second = {"x": jnp.zeros((200, 10, 5))}, {"x": jnp.ones((200, 10, 5))}
-    child, _ = uniform_crossover(jax.random.key(0), first, second, 0.2)
-    assert abs(float(child["x"].mean()) - 0.2) < 4 * np.sqrt(0.16 / 10_000)
+    first, second = ({"x": np.full((200, 10, 5), value, np.float32)} for value in (0, 1))
+    child, _ = COMPILED["uniform"](jax.random.key(0), first, second, 0.2)
+    assert abs(float(np.mean(child["x"])) - 0.2) < 4 * np.sqrt(0.16 / 10_000)
     for share in (0.0, 1.0):
-        child, other = uniform_crossover(jax.random.key(0), first, second, share)
+        child, other = jax.tree.map(np.asarray, COMPILED["uniform"](jax.random.key(0), first, second, share))
         assert (child["x"] == share).all()
         assert (other["x"] == 1.0 - share).all()
 
@@ -68,8 +69,9 @@ def test_one_point_exchanges_the_end_of_each_leaf(seed: int) -> None:
 
 def test_one_point_cuts_at_all_places_alike() -> None:
     """From nothing to the whole leaf is exchanged, each length as often; a single number every other time."""
-    first = {"x": jnp.zeros((7000, 2, 3)), "scale": jnp.zeros(7000)}
-    child, _ = one_point_crossover(jax.random.key(0), first, jax.tree.map(jnp.ones_like, first))
+    first = {"x": np.zeros((7000, 2, 3), np.float32), "scale": np.zeros(7000, np.float32)}
+    child, _ = COMPILED["one point"](jax.random.key(0), first, jax.tree.map(np.ones_like, first))
+    child = jax.tree.map(np.asarray, child)
     counts = np.bincount(np.asarray(child["x"].sum(axis=(1, 2)), int), minlength=7)
     assert (np.square(counts - 1000) / 1000).sum() < 22.5  # chi-squared, 6 degrees of freedom, p = 0.001
     assert abs(float(child["scale"].mean()) - 0.5) < 4 * 0.5 / np.sqrt(7000)
@@ -78,8 +80,9 @@ def test_one_point_cuts_at_all_places_alike() -> None:
 @given(seed=SEEDS)
 def test_simulated_binary_keeps_the_mean_and_copies_the_rest(seed: int) -> None:
     first, second = population(seed), population(seed + 1)
-    children = MIXED(jax.random.key(seed), first, second)
+    children = jax.tree.map(np.asarray, MIXED(jax.random.key(seed), first, second))
     num_copied, num_entries = 0, 0
+    first, second = jax.tree.map(np.asarray, (first, second))
     for a, b, c, d in zip(*map(jax.tree.leaves, (first, second, *children)), strict=True):
         np.testing.assert_allclose(c + d, a + b, atol=1e-5)
         copied = np.asarray(a == c)
@@ -97,8 +100,8 @@ def test_simulated_binary_leaves_equal_parents_alone() -> None:
 @pytest.mark.parametrize("eta", [2.0, 15.0])
 def test_simulated_binary_spreads_as_in_the_paper(eta: float) -> None:
     """The distribution of beta: ``beta^(eta + 1) / 2`` up to 1, ``1 - beta^-(eta + 1) / 2`` above (equation 20)."""
-    first, second = {"x": jnp.full((1, 20_000), -1.0)}, {"x": jnp.ones((1, 20_000))}
-    child, _ = simulated_binary_crossover(jax.random.key(0), first, second, eta, 1.0)
+    first, second = ({"x": np.full((1, 20_000), value, np.float32)} for value in (-1, 1))
+    child, _ = MIXED(jax.random.key(0), first, second, eta, 1.0)
     beta = np.abs(np.asarray(child["x"])).ravel()
     for at in (0.7, 0.9, 1.0, 1.1, 1.3):
         expected = 0.5 * at ** (eta + 1) if at <= 1 else 1 - 0.5 * at ** -(eta + 1)

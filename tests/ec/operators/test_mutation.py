@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from evorl.ec.operators.mutation import erl_mutation, gaussian_mutation, polynomial_mutation
 from tests.support.operator_populations import check_own_keys, population, same_population
+from tests.support.whole_programs import whole
 
 MUTATIONS = {
     "gaussian": gaussian_mutation,
@@ -27,7 +28,8 @@ ERROR = 4 * 0.5 / np.sqrt(NUM)  # four standard deviations of a share
 
 def entries(mutation, value: float = 1.0, **settings) -> np.ndarray:
     """What becomes of ``NUM`` entries of one value."""
-    return np.asarray(mutation(jax.random.key(0), {"x": jnp.full((40, NUM // 40), value)}, **settings)["x"]).ravel()
+    before = {"x": np.full((40, NUM // 40), value, np.float32)}
+    return np.asarray(whole(mutation)(jax.random.key(0), before, **settings)["x"]).ravel()
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
@@ -35,7 +37,8 @@ def entries(mutation, value: float = 1.0, **settings) -> np.ndarray:
 def test_share_is_changed_and_the_rest_kept(name: str, seed: int, probability: float) -> None:
     before = population(seed)
     after = COMPILED[name](jax.random.key(seed), before, probability)
-    kept = np.concatenate([np.asarray(a == b).ravel() for a, b in zip(*map(jax.tree.leaves, (before, after)))])
+    pairs = zip(*map(jax.tree.leaves, (before, after)), strict=True)
+    kept = np.concatenate([(np.asarray(a) == np.asarray(b)).ravel() for a, b in pairs])
     if probability in (0.0, 1.0):
         assert kept.mean() == 1.0 - probability
     else:
@@ -52,7 +55,7 @@ def test_individuals_and_leaves_have_keys_of_their_own(mutation) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS.values(), ids=MUTATIONS)
 def test_half_precision_is_kept_with_settings_that_are_arrays(mutation) -> None:
     halves = jax.tree.map(lambda x: x.astype(jnp.bfloat16), population(0))
-    after = mutation(jax.random.key(0), halves, jnp.float32(0.5), jnp.float32(0.1))
+    after = jax.eval_shape(mutation, jax.random.key(0), halves, jnp.float32(0.5), jnp.float32(0.1))
     assert {x.dtype for x in jax.tree.leaves(after)} == {jnp.dtype(jnp.bfloat16)}
 
 

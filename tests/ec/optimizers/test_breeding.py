@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,9 +11,10 @@ from evorl.ec.optimizers.genetic import GeneticAlgorithm
 from evorl.ec.optimizers.nsga2 import NSGA2
 from evorl.types import PyTreeDict
 from tests.support.key_record import KeyRecord
+from tests.support.whole_programs import Whole
 
-LAYER = jnp.arange(6.0).reshape(2, 3)
-SOLUTION = PyTreeDict(kernel=LAYER, other=LAYER + 0.0, scale=jnp.array(-1.0))
+LAYER = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+SOLUTION = PyTreeDict(kernel=LAYER, other=LAYER + 0.0, scale=np.float32(-1.0))
 OPTIMIZERS = [GeneticAlgorithm(pop_size=7, num_elites=2, tournament_size=3), NSGA2(pop_size=7)]
 both = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: type(optimizer).__name__)
 
@@ -26,9 +26,9 @@ def fitness_of(optimizer: BreedingOptimizer, seed: int = 0) -> jax.Array:
 
 @both
 def test_first_population_is_noise_around_the_solution(optimizer: BreedingOptimizer) -> None:
-    optimizer = optimizer.replace(pop_size=5000, initial_std=0.5)
+    optimizer = Whole(optimizer.replace(pop_size=5000, initial_std=0.5))
     state = optimizer.init(SOLUTION, jax.random.key(0))
-    population = optimizer.ask(state)
+    population = jax.tree.map(np.asarray, optimizer.ask(state))
     jax.tree.map(lambda x, given: np.testing.assert_array_equal(x[0], given), population, SOLUTION)
     jax.tree.map(np.testing.assert_array_equal, optimizer.solution(state), SOLUTION)
     for x, given in zip(*map(jax.tree.leaves, (population, SOLUTION)), strict=True):
@@ -50,6 +50,6 @@ def test_no_key_is_used_twice(optimizer: BreedingOptimizer) -> None:
 
 @both
 def test_fitness_of_another_shape_is_refused(optimizer: BreedingOptimizer) -> None:
-    state = optimizer.init(SOLUTION, jax.random.key(0))
+    state = Whole(optimizer).init(SOLUTION, jax.random.key(0))
     with pytest.raises(AssertionError, match="shape"):
-        optimizer.tell(state, jnp.zeros((7, 3)))
+        optimizer.tell(state, np.zeros((7, 3), np.float32))

@@ -11,6 +11,7 @@ from evorl.ec import EvoOptimizer
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers.genetic import GeneticAlgorithm
 from tests.conformance.evo_optimizer import EvoOptimizerContract
+from tests.support.whole_programs import Whole
 
 
 class TestContract(EvoOptimizerContract):
@@ -22,27 +23,28 @@ class TestContract(EvoOptimizerContract):
 
 
 def test_elites_are_kept_to_the_last_bit_and_first() -> None:
-    optimizer = GeneticAlgorithm(pop_size=9, num_elites=3, mutation=Mutation(kind="erl", share=1.0))
-    state = optimizer.init({"x": jnp.zeros((4, 2)), "y": jnp.zeros(3)}, jax.random.key(0))
-    fitness = jnp.array([0.0, 5.0, jnp.nan, 7.0, 1.0, 2.0, 5.0, -1.0, -jnp.inf])
+    optimizer = Whole(GeneticAlgorithm(pop_size=9, num_elites=3, mutation=Mutation(kind="erl", share=1.0)))
+    state = optimizer.init({"x": np.zeros((4, 2), np.float32), "y": np.zeros(3, np.float32)}, jax.random.key(0))
+    fitness = np.array([0.0, 5.0, np.nan, 7.0, 1.0, 2.0, 5.0, -1.0, -np.inf], np.float32)
     later = optimizer.tell(state, fitness)
-    best = jnp.array([3, 1, 6])
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:3], b[best]), later.population, state.population)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[3]), optimizer.solution(later), state.population)
-    assert not np.isin(np.asarray(later.population["y"][3:]), np.asarray(state.population["y"])).all()
+    before, after = jax.tree.map(np.asarray, (state.population, later.population))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:3], b[[3, 1, 6]]), after, before)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[3]), optimizer.solution(later), before)
+    assert not np.isin(after["y"][3:], before["y"]).all()
 
 
 def test_children_are_made_of_the_winners() -> None:
     """Without mutation, entries come from two parents; with everybody in each tournament, only from the best."""
     exchange = {"crossover": Crossover(kind="uniform", probability=1.0), "mutation": Mutation(probability=0.0)}
     optimizer = GeneticAlgorithm(pop_size=6, tournament_size=2, **exchange)
-    state = optimizer.init(jnp.zeros(50), jax.random.key(0))
-    children = np.asarray(optimizer.tell(state, jnp.arange(6.0)).population)[1:]
+    fitness = np.arange(6, dtype=np.float32)
+    state = Whole(optimizer).init(np.zeros(50, np.float32), jax.random.key(0))
+    children = np.asarray(Whole(optimizer).tell(state, fitness).population)[1:]
     before = np.asarray(state.population)
     sources = (children[:, None, :] == before[None]).any(axis=2)
     assert (children[:, None, :] == before[None]).any(axis=1).all()
     assert sources.sum(axis=1).max() == 2
-    greedy = optimizer.replace(tournament_size=200).tell(state, jnp.arange(6.0)).population
+    greedy = Whole(optimizer.replace(tournament_size=200)).tell(state, fitness).population
     np.testing.assert_array_equal(greedy, np.broadcast_to(before[5], (6, 50)))
 
 

@@ -14,6 +14,7 @@ from evorl.ec.operators.reference_vectors import simplex_lattice, unit_vectors
 from evorl.ec.operators.variation import Crossover, Mutation
 from evorl.ec.optimizers import NSGA2, RVEA, MultiObjectiveOptimizer
 from tests.support.small_workflows import assert_identical
+from tests.support.whole_programs import Whole, whole
 
 POP_SIZE, GENERATIONS, DIMENSIONS = 60, 120, 8
 BREEDING: dict[str, Any] = {
@@ -48,7 +49,7 @@ def known_front(problem: str) -> np.ndarray:
     if problem == "zdt1":
         f1 = np.linspace(0.0, 1.0, 101)
         return np.stack([f1, 1.0 - np.sqrt(f1)], axis=1)
-    return np.asarray(unit_vectors(jnp.asarray(simplex_lattice(3, 9))))
+    return np.asarray(whole(unit_vectors)(simplex_lattice(3, 9)))
 
 
 def distance_to_front(objectives: np.ndarray, problem: str) -> float:
@@ -81,7 +82,8 @@ def evolved(problem: str) -> Any:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_it_reaches_a_known_front(problem: str) -> None:
     objectives_of, num = PROBLEMS[problem]
-    random = objectives_of(jax.random.uniform(jax.random.key(0), (POP_SIZE * GENERATIONS, DIMENSIONS)))
+    points = np.random.default_rng(0).random((POP_SIZE * GENERATIONS, DIMENSIONS)).astype(np.float32)
+    random = whole(objectives_of)(points)
     rvea = distance_to_front(evolved(problem).objectives, problem)
     nsga2 = distance_to_front(evolve(NSGA2(num_objectives=num, **BREEDING), problem).objectives, problem)
     assert rvea < 0.3 * distance_to_front(np.asarray(random), problem)
@@ -93,8 +95,8 @@ def test_individuals_stand_along_the_vectors() -> None:
     state = evolved("dtlz2")
     is_filled = np.isfinite(np.asarray(state.objectives)).all(axis=1)
     assert is_filled.mean() > 0.8
-    directions = unit_vectors(-state.objectives[is_filled])
-    cosines = (np.asarray(directions) * np.asarray(state.vectors[is_filled])).sum(axis=1)
+    directions = whole(unit_vectors)(-np.asarray(state.objectives)[is_filled])
+    cosines = (np.asarray(directions) * np.asarray(state.vectors)[is_filled]).sum(axis=1)
     assert np.median(cosines) > 0.995
     assert state.num_adaptations == 10  # at the beginning and after each tenth but the last
     assert state.progress == 1.0
@@ -103,42 +105,46 @@ def test_individuals_stand_along_the_vectors() -> None:
 def test_the_same_key_gives_the_same_search() -> None:
     optimizer = RVEA(**BREEDING)
     tell = jax.jit(lambda state: optimizer.tell(state, zdt1(optimizer.ask(state))))
-    one, two = (tell(tell(optimizer.init(jnp.zeros(3), jax.random.key(seed)))) for seed in (1, 1))
+    start, init = np.zeros(3, np.float32), Whole(optimizer).init
+    one, two = (tell(tell(init(start, jax.random.key(seed)))) for seed in (1, 1))
     assert_identical(one, two)
-    other = tell(optimizer.init(jnp.zeros(3), jax.random.key(2)))
-    assert (other.population != one.population).any()
+    other = tell(init(start, jax.random.key(2)))
+    assert (np.asarray(other.population) != np.asarray(one.population)).any()
 
 
 def test_parents_of_a_vector_stay_until_a_better_one_comes() -> None:
-    optimizer = RVEA(pop_size=3, divisions=2, adaptation_frequency=1.0)
-    state = optimizer.init(jnp.zeros(4), jax.random.key(0))
-    first = optimizer.tell(state, jnp.array([[0.0, -4.0], [-2.0, -2.0], [-4.0, 0.0]]))
+    optimizer = Whole(RVEA(pop_size=3, divisions=2, adaptation_frequency=1.0))
+    state = optimizer.init(np.zeros(4, np.float32), jax.random.key(0))
+    first = optimizer.tell(state, np.array([[0.0, -4.0], [-2.0, -2.0], [-4.0, 0.0]], np.float32))
     np.testing.assert_array_equal(first.objectives, [[0.0, -4.0], [-2.0, -2.0], [-4.0, 0.0]])
     np.testing.assert_array_equal(first.parents, state.population)
-    later = optimizer.tell(first, jnp.array([[jnp.nan, 9.0], [-1.0, -1.0], [-9.0, -1.0]]))
+    later = optimizer.tell(first, np.array([[np.nan, 9.0], [-1.0, -1.0], [-9.0, -1.0]], np.float32))
     np.testing.assert_array_equal(later.objectives, [[0.0, -4.0], [-1.0, -1.0], [-4.0, 0.0]])
-    np.testing.assert_array_equal(later.parents[1], first.population[1])
-    np.testing.assert_array_equal(later.parents[jnp.array([0, 2])], first.parents[jnp.array([0, 2])])
+    parents = np.asarray(later.parents)
+    np.testing.assert_array_equal(parents[1], np.asarray(first.population)[1])
+    np.testing.assert_array_equal(parents[[0, 2]], np.asarray(first.parents)[[0, 2]])
 
 
 def test_individuals_without_objectives_do_not_survive() -> None:
-    optimizer = RVEA(pop_size=4)
-    state = optimizer.init(jnp.full(3, 2.0), jax.random.key(0))
+    optimizer = Whole(RVEA(pop_size=4))
+    state = optimizer.init(np.full(3, 2.0, np.float32), jax.random.key(0))
     np.testing.assert_array_equal(optimizer.solution(state), 2.0)
-    nobody = optimizer.tell(state, jnp.full((4, 2), jnp.nan))
+    unknown = np.full((4, 2), np.nan, np.float32)
+    nobody = optimizer.tell(state, unknown)
     np.testing.assert_array_equal(nobody.parents, 2.0)
     assert np.isfinite(nobody.population).all()
-    one = optimizer.tell(state, jnp.full((4, 2), jnp.nan).at[2].set(1.0))
+    one = optimizer.tell(state, np.where(np.arange(4)[:, None] == 2, np.float32(1.0), unknown))
     assert np.isfinite(np.asarray(one.objectives)).all(axis=1).sum() == 1
-    np.testing.assert_array_equal(optimizer.solution(one), state.population[2])
+    np.testing.assert_array_equal(optimizer.solution(one), np.asarray(state.population)[2])
 
 
 def test_progress_is_set_or_counted() -> None:
-    guided, counted = RVEA(pop_size=4), RVEA(pop_size=4, num_generations=4)
-    objectives = jax.random.normal(jax.random.key(0), (4, 2))
-    state = guided.at_progress(guided.init(jnp.zeros(3), jax.random.key(0)), jnp.float32(0.6))
+    guided, counted = Whole(RVEA(pop_size=4)), Whole(RVEA(pop_size=4, num_generations=4))
+    objectives = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    start = np.zeros(3, np.float32)
+    state = guided.at_progress(guided.init(start, jax.random.key(0)), np.float32(0.6))
     assert (float(state.progress), float(guided.tell(state, objectives).progress)) == (np.float32(0.6), np.float32(0.6))
-    state = counted.at_progress(counted.init(jnp.zeros(3), jax.random.key(0)), jnp.float32(0.6))
+    state = counted.at_progress(counted.init(start, jax.random.key(0)), np.float32(0.6))
     assert (float(state.progress), float(counted.tell(state, objectives).progress)) == (0.0, 0.25)
 
 
