@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     faster, and the user's own cache is neither read nor written. ``EVORL_TEST_CACHE=off`` runs without it.
     """
     collect_garbage_seldom()
+    # What has survived twice is kept by caches of JAX, millions of objects, until ``release_programs`` forgets them.
+    gc.set_threshold(*gc.get_threshold()[:2], 10_000)
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
     cache = getattr(config, "cache", None)
     if cache is not None and os.environ.get("EVORL_TEST_CACHE", "on") != "off":
