@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     collect_garbage_seldom()
     lower_in_one_context()
+    # What has survived twice is mostly kept by caches of JAX, millions of objects, until ``release_programs``.
+    gc.set_threshold(*gc.get_threshold()[:2], 30)
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
     if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         keep_programs()

@@ -33,6 +33,7 @@ EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate", "evorl evaluate", "e
 # What the trainings of these notebooks come to stands in their outputs, which are kept beside them: here, where it is
 # of no page's text, a tenth of their steps shows that they run.
 SHORTER = {
+    "docs/notebooks/quickstart.md": {"60_000": "6_000"},  # in full in a kernel, see test_notebooks.py
     "docs/notebooks/sweeps_and_reports.md": {"60_000": "6_000", "10_000": "1_000"},
     "docs/notebooks/own_algorithm.md": {"60_000": "6_000"},
     "docs/notebooks/evolution.md": {"200_000": "20_000", "50_000": "5_000", "640_000": "64_000"},

@@ -49,12 +49,12 @@ def resumed(tmp_path: Path, name: str, folder: RunFolder, timesteps: int) -> Any
 def test_simulators_that_can_be_saved_go_on_exactly(agent: str, tmp_path: Path) -> None:
     options = [f"agent={agent}", "env=host/hopper"]
     options += ["num_minibatches=1"] if agent == "ppo" else ["learning_starts=8", "batch_size=8", "replay_capacity=400"]
-    whole, _ = run(tmp_path, "whole", *options, "total_timesteps=128")
     _, folder = run(tmp_path, "half", *options, "total_timesteps=64")
     again = resumed(tmp_path, "half", folder, 128)
+    assert int(again.iterations) == 128 // 8
     if agent == "sac":  # schedules of PPO look at the end of the plan, which was another one
+        whole, _ = run(tmp_path, "whole", *options, "total_timesteps=128")
         assert_identical(again, whole)
-    assert int(again.iterations) == int(whole.iterations)
     assert NEW_EPISODES not in folder.log.read_text(encoding="utf-8")
 
 

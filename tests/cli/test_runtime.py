@@ -14,7 +14,7 @@ import pytest
 
 from evorl.cli import runtime
 from evorl.cli.joining import PLACE_VARIABLE, Place
-from evorl.cli.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime, release_programs
+from evorl.cli.runtime import _set_xla_flags, cache_folder, collect_garbage_seldom, prepare_runtime
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 FOLDER, SECONDS = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
@@ -155,22 +155,32 @@ def test_devices_may_wait_for_one_another_and_the_users_flags_stay(monkeypatch: 
     assert flags[2:] == ["--xla_backend_extra_options=xla_cpu_disable_loop_unrolling,xla_cpu_disable_tiled_emitter"]
 
 
+FORGETTING = """
+import jax
+from evorl.cli.runtime import release_programs
+
+traces = []
+
+@jax.jit
+def program(x):
+    traces.append(x)
+    return x + 1
+
+program(1.0)
+assert not release_programs(share=1.0)
+program(1.0)
+assert len(traces) == 1
+assert release_programs(share=0.0)
+program(1.0)
+assert len(traces) == 2
+"""
+
+
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts memory maps as Linux does")
 def test_programs_are_forgotten_before_there_are_too_many() -> None:
-    traces = []
-
-    @jax.jit
-    def program(x: jax.Array) -> jax.Array:
-        traces.append(x)
-        return x + 1
-
-    program(1.0)
-    assert not release_programs(share=1.0)
-    program(1.0)
-    assert len(traces) == 1
-    assert release_programs(share=0.0)
-    program(1.0)
-    assert len(traces) == 2
+    """In a process of its own: those of the tests before are not to be compiled again."""
+    done = subprocess.run([sys.executable, "-c", FORGETTING], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_processes_of_a_machine_share_its_cores_and_all_of_them_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def _collecting(workflow: Workflow, address: str, number: int) -> Iterator[tuple
 
 def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
     """All of them hear of the end, the one that nobody plays for, too."""
-    workflow = remote("a2c", CONTINUOUS, {"num_envs": 2, "rollout_length": 5, "total_timesteps": 10 * 100})
+    workflow = remote("a2c", CONTINUOUS, {"num_envs": 2, "rollout_length": 5, "total_timesteps": 10 * 40})
     with _serving(workflow) as serving, contextlib.ExitStack() as stack:
         (one, of_one), (two, of_two) = (
             stack.enter_context(_collecting(workflow, serving.address, i)) for i in range(2)
@@ -274,6 +274,6 @@ def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
         assert all(each.failure is None for each in clients)
         stack.close()
     assert served.complete
-    assert served.step == 10 * served.pushes >= 1000
+    assert served.step == 10 * served.pushes >= 400
     assert of_one[0].accepted + of_two[0].accepted == served.pushes
     assert 3 <= of_two[0].accepted < served.pushes

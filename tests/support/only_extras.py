@@ -1,5 +1,6 @@
 """``python -m tests.support.only_extras video,onnx -- render run=latest -- export ...``: commands of evorl where the
 packages of the core and of these extras can be imported and no others, as in a fresh environment.
+``before+onnx`` has the commands fail before without the extra.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import importlib.metadata
 import itertools
 import sys
 import tomllib
+import traceback
 from collections.abc import Collection, Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -69,6 +71,10 @@ def packages_beyond(extras: Collection[str]) -> set[str]:
     }
 
 
+# Printed to standard error between what the commands say without the extra and with it.
+WITH_THE_EXTRA = "--- with the extra"
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run the commands, one after another, in one process.
 
@@ -76,14 +82,37 @@ def main(arguments: Sequence[str]) -> None:
         ImportError: one of them needs a package beyond the core and the extras.
     """
     extras, *rest = arguments
-    missing = Missing(packages_beyond([extra for extra in extras.split(",") if extra]))
+    before, _, named = extras.rpartition("+")
+    beyond = packages_beyond([extra for extra in named.split(",") if extra])
+    missing = Missing(packages_beyond([]) if before else beyond)
     assert not missing.packages & set(sys.modules) - {"packaging"}, "too late: they are imported"
     sys.meta_path.insert(0, missing)
+    commands = [list(words) for is_command, words in itertools.groupby(rest, lambda word: word != "--") if is_command]
+    if before:
+        for command in commands:
+            fail(command)
+        print(WITH_THE_EXTRA, file=sys.stderr, flush=True)
+        missing.packages = beyond
     from evorl.cli.commands import run
 
-    for is_command, words in itertools.groupby(rest, lambda word: word != "--"):
-        if is_command:
-            run(list(words))
+    for command in commands:
+        run(command)
+
+
+def fail(command: list[str]) -> None:
+    """Run a command that cannot succeed; what it says goes to standard error, as where nothing catches it."""
+    from evorl.cli.commands import run
+
+    try:
+        run(command)
+    except SystemExit as end:
+        has_failed = end.code not in (None, 0)
+    except Exception:
+        has_failed = True
+        traceback.print_exc()
+    else:
+        has_failed = False
+    assert has_failed, f"{command} needs no extra"
 
 
 if __name__ == "__main__":
