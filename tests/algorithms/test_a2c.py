@@ -27,16 +27,17 @@ class TestAgent(AgentContract):
     settings = TestContract.SMALL["agent"]
 
 
-def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
+def _train(continuous: bool, runs_long: bool = False, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         A2CWorkflow,
         {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
-        num_envs=64,
+        num_envs=32,
+        runs_long=runs_long,
         rollout_length=8,
         gae_lambda=0.95,
-        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
-        total_timesteps=512 * 2400,
+        optimizer=Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5),
+        total_timesteps=256 * 1500,
     )
 
 
@@ -47,7 +48,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"name": "lstm", "size": 32}, shared=True)
+        return _train(continuous, runs_long=True, recurrent={"name": "lstm", "size": 32}, shared=True)
 
 
 def test_its_loss_is_the_papers() -> None:

@@ -50,7 +50,7 @@ class TestProbes(ActorCriticProbes):
     @classmethod
     def trained(cls) -> tuple:
         """Once it is warm, critics are trained as they are evaluated, but for the noise in running statistics."""
-        optimizer = Optimizer(learning_rate=Schedule(3e-3, 0.0), beta1=0.5)
+        optimizer = Optimizer(learning_rate=Schedule(1e-2, 0.0), beta1=0.5)
         renorm = {"batch_renorm": {"warmup": 500, "momentum": 0.999}}
         return train_soft_actor_critic(
             CrossQWorkflow,
@@ -58,9 +58,10 @@ class TestProbes(ActorCriticProbes):
             continuous=True,
             tau=0.0,
             policy_delay=1,
-            actor_optimizer=optimizer.replace(learning_rate=1e-3),
+            actor_optimizer=optimizer.replace(learning_rate=2e-3),
             critic_optimizer=optimizer,
-            total_timesteps=16 * 1500,
+            runs_long=True,
+            total_timesteps=16 * 2000,
         )
 
 

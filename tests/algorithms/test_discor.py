@@ -38,7 +38,7 @@ class TestProbes(ActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple:
         return train_soft_actor_critic(
-            DisCorWorkflow, {"error_network": {"torso": [64, 64]}}, continuous, total_timesteps=16 * 1500
+            DisCorWorkflow, {"error_network": {"torso": [64, 64]}}, continuous, total_timesteps=16 * 800, runs_long=True
         )
 
 

@@ -18,7 +18,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
-from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_every_probe
 from tests.support.probe_envs import PROBES
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, small
 
@@ -38,7 +38,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         **GRID,
     },
 }
-FIELDS: dict[str, dict[str, Any]] = {"rainbow": {"prioritized": True, "n_step": 3}}
+FIELDS: dict[str, dict[str, Any]] = {
+    "rainbow": {"prioritized": True, "n_step": 3, "total_timesteps": 16 * 500, "runs_long": True}
+}
 
 
 class TestContract(WorkflowContract):
@@ -57,38 +59,33 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest) -> tuple:
     kind = request.param
-    _, agent, state = train_on_every_probe(
+    continuous, agent, state = train_on_every_probe(
         DQNWorkflow,
         SETTINGS[kind],
         continuous=False,
         num_envs=16,
         rollout_length=1,
         updates_per_iteration=4,
-        batch_size=128,
-        learning_starts=1600.0,
-        replay_capacity=16_000,
-        tau=0.02,
+        batch_size=64,
+        learning_starts=800.0,
+        replay_capacity=8000,
+        tau=0.03,
         target_update_interval=1,
-        optimizer=Optimizer(learning_rate=Schedule(3e-3, 0.0)),
-        total_timesteps=16 * 900,
-        **FIELDS.get(kind, {}),
+        optimizer=Optimizer(learning_rate=Schedule(1e-2, 0.0)),
+        **{"total_timesteps": 16 * 800, **FIELDS.get(kind, {})},
     )
-    return kind, agent, state
+    return kind, Answers(continuous, agent, state, lambda s, obs: agent.q_values(s, s.params.online, obs).max(axis=-1))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    kind, agent, state = trained
-    obs, values, _ = questions(name, continuous=False)
-    learned = agent.q_values(state, state.params.online, obs).max(axis=-1)
-    width = 0.25 if kind == "rainbow" else 0.0
-    np.testing.assert_allclose(learned, values, rtol=0.01, atol=width)
+    kind, answers = trained
+    answers.assert_values_are_known(name, atol=0.25 if kind == "rainbow" else 0.0)
 
 
 @pytest.mark.parametrize("name", ACTION_NAMES)
 def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    _, agent, state = trained
-    assert_actions_are_best(agent, state, name, continuous=False)
+    trained[1].assert_actions_are_best(name)
 
 
 def test_probes_have_time_limits_and_terminations() -> None:

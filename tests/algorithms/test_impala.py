@@ -28,17 +28,18 @@ class TestAgent(AgentContract):
     settings = TestContract.SMALL["agent"]
 
 
-def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
+def _train(continuous: bool, runs_long: bool = False, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         IMPALAWorkflow,
         {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
-        num_envs=64,
+        num_envs=32,
+        runs_long=runs_long,
         rollout_length=16,
         num_epochs=2,
         num_minibatches=4,
-        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
-        total_timesteps=1024 * 270,
+        optimizer=Optimizer(learning_rate=Schedule(7e-3, 0.0), max_grad_norm=0.5),
+        total_timesteps=512 * 220,
     )
 
 
@@ -49,7 +50,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"name": "gru", "size": 32})
+        return _train(continuous, runs_long=True, recurrent={"name": "gru", "size": 32})
 
 
 def test_on_its_own_policy_it_is_an_actor_critic_with_gae() -> None:

@@ -30,17 +30,18 @@ class TestAgent(AgentContract):
     env_name = "CartPole-v1"
 
 
-def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
+def _train(continuous: bool, num_iterations: int = 200, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         PPOWorkflow,
         {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
-        num_envs=64,
+        num_envs=32,
+        runs_long=num_iterations > 200,
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,
-        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
-        total_timesteps=1024 * 280,
+        optimizer=Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5),
+        total_timesteps=512 * num_iterations,
     )
 
 
@@ -51,7 +52,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"name": "gru", "size": 32})
+        return _train(continuous, num_iterations=300, recurrent={"name": "gru", "size": 32})
 
 
 def _with_options(**changes: Any) -> PPOWorkflow:

@@ -17,7 +17,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
-from tests.support.every_probe import ACTION_NAMES, NAMES, assert_actions_are_best, questions, train_on_every_probe
+from tests.support.every_probe import ACTION_NAMES, NAMES, Answers, train_on_every_probe
 from tests.support.small_workflows import PPO_CONFIG, fresh_state, small
 
 DISCOUNT = 0.9
@@ -37,31 +37,29 @@ class TestAgent(AgentContract):
 
 
 @pytest.fixture(scope="module")
-def trained() -> tuple:
-    return train_on_every_probe(
+def answers() -> Answers:
+    continuous, agent, state = train_on_every_probe(
         PQNWorkflow,
         {"network": {"torso": [32, 32], "layer_norm": True}},
         continuous=False,
-        num_envs=64,
+        num_envs=32,
         rollout_length=16,
         num_epochs=2,
         num_minibatches=4,
-        optimizer=Optimizer("radam", learning_rate=Schedule(3e-3, 0.0), max_grad_norm=10.0),
-        total_timesteps=1024 * 270,
+        optimizer=Optimizer("radam", learning_rate=Schedule(1e-2, 0.0), max_grad_norm=10.0),
+        total_timesteps=512 * 180,
     )
+    return Answers(continuous, agent, state, lambda s, obs: agent.q_values(s, s.params, obs).max(axis=-1))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    _, agent, state = trained
-    obs, values, _ = questions(name, continuous=False)
-    np.testing.assert_allclose(agent.q_values(state, state.params, obs).max(axis=-1), values, rtol=0.01)
+def test_values_of_a_probe(answers: Answers, name: str) -> None:
+    answers.assert_values_are_known(name)
 
 
 @pytest.mark.parametrize("name", ACTION_NAMES)
-def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    _, agent, state = trained
-    assert_actions_are_best(agent, state, name, continuous=False)
+def test_actions_in_a_probe(answers: Answers, name: str) -> None:
+    answers.assert_actions_are_best(name)
 
 
 def _agent(**settings: Any) -> tuple[PQNAgent, Any]:

@@ -63,6 +63,7 @@ class TestProbes(RecurrentActorCriticProbes):
             {"network": NETWORK},
             continuous=False,
             num_envs=16,
+            runs_long=True,
             rollout_length=4,
             updates_per_iteration=4,
             batch_size=64,

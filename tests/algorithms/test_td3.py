@@ -22,8 +22,7 @@ from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import (
     ACTION_NAMES,
     NAMES,
-    assert_actions_are_best,
-    assert_values_are_known,
+    Answers,
     every_probe,
     train_on_every_probe,
 )
@@ -50,9 +49,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }
 FIELDS: dict[str, dict[str, Any]] = {
-    "td3": {"prioritized": True, "priority_exponent": 0.3, "n_step": 2, "total_timesteps": 16 * 4000},
-    "ddpg": {"policy_delay": 1, "total_timesteps": 16 * 2500},
-    "fast_td3": {"n_step": 3},
+    "td3": {
+        "prioritized": True,
+        "priority_exponent": 0.3,
+        "n_step": 2,
+        "total_timesteps": 16 * 1500,
+        "runs_long": True,
+    },
+    "ddpg": {"policy_delay": 1, "batch_size": 128, "total_timesteps": 16 * 1000},
+    "fast_td3": {"n_step": 3, "total_timesteps": 16 * 500, "runs_long": True},
 }
 
 
@@ -69,34 +74,32 @@ class TestAgent(AgentContract):
 @pytest.fixture(scope="module", params=SETTINGS)
 def trained(request: pytest.FixtureRequest) -> tuple:
     kind = request.param
-    optimizer = Optimizer(learning_rate=Schedule(3e-3, 0.0))
-    _, agent, state = train_on_every_probe(
+    optimizer = Optimizer(learning_rate=Schedule(5e-3, 0.0))
+    continuous, agent, state = train_on_every_probe(
         TD3Workflow,
         SETTINGS[kind],
         continuous=True,
         num_envs=16,
         updates_per_iteration=4,
-        batch_size=256,
-        learning_starts=1600.0,
-        replay_capacity=16_000,
-        tau=0.02,
-        actor_optimizer=optimizer.replace(learning_rate=1e-3),
+        learning_starts=800.0,
+        replay_capacity=8000,
+        tau=0.03,
+        actor_optimizer=optimizer.replace(learning_rate=6e-4),
         critic_optimizer=optimizer,
-        **{"total_timesteps": 16 * 900, **FIELDS[kind]},
+        **{"batch_size": 64, **FIELDS[kind]},
     )
-    return kind, agent, state
+    return kind, Answers(continuous, agent, state)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_a_probe(trained: tuple, name: str) -> None:
-    kind, agent, state = trained
-    assert_values_are_known(agent, state, name, continuous=True, atol=WIDTH if kind == "fast_td3" else 0.0)
+    kind, answers = trained
+    answers.assert_values_are_known(name, atol=WIDTH if kind == "fast_td3" else 0.0)
 
 
 @pytest.mark.parametrize("name", ACTION_NAMES)
 def test_actions_in_a_probe(trained: tuple, name: str) -> None:
-    _, agent, state = trained
-    assert_actions_are_best(agent, state, name, continuous=True)
+    trained[1].assert_actions_are_best(name)
 
 
 def _agent(**settings: Any) -> tuple[TD3Agent, AgentState]:

@@ -40,7 +40,12 @@ class TestProbes(ActorCriticProbes):
     @classmethod
     def trained(cls, request: pytest.FixtureRequest) -> tuple:
         return train_soft_actor_critic(
-            TQCWorkflow, {"num_critics": 2, **SETTINGS[request.param]}, continuous=True, total_timesteps=16 * 1500
+            TQCWorkflow,
+            {"num_critics": 2, **SETTINGS[request.param]},
+            continuous=True,
+            runs_long=True,
+            tau=0.05,
+            total_timesteps=16 * 1200,
         )
 
 

@@ -5,7 +5,10 @@ One training then solves every probe, with one compiled program; what it learned
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +25,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from evorl.workflows.workflow import Workflow
 from tests.support.compilation import compiled_to_run_long
-from tests.support.probe_envs import PROBES, TIME_LIMIT, ProbeEnv
+from tests.support.probe_envs import PROBES, TIME_LIMIT, ProbeEnv, score
 
 NAMES = tuple(PROBES)
 ACTION_NAMES = ("best_action", "observation_dependent_action")
@@ -41,12 +44,13 @@ REACHED = {
 
 
 class EveryProbe(Env):
-    """Observations ``[1 + number of probes]``: that of the probe, and which it is."""
+    """Observations ``[1 + number of probes]``: that of the probe, and which it is.
+
+    All that happens is looked up in tables ``[starts, steps]``: thirty trainings compile it.
+    """
 
     def __init__(self, continuous: bool) -> None:
-        self.probes = [ProbeEnv(name, continuous) for name in NAMES]
-        lengths = np.array([probe.probe.num_steps or TIME_LIMIT for probe in self.probes])
-        self._share = jnp.asarray(1 / lengths / (1 / lengths).sum())  # as many steps of each
+        self.continuous, self._tables = continuous, _tables(continuous)
 
     @property
     def obs_space(self) -> Space:
@@ -54,21 +58,58 @@ class EveryProbe(Env):
 
     @property
     def action_space(self) -> Space:
-        return self.probes[0].action_space
+        return ProbeEnv(NAMES[0], self.continuous).action_space
 
     def reset(self, key: jax.Array) -> EnvState:
-        which_key, start_key = jax.random.split(key)
-        which = jax.random.choice(which_key, len(NAMES), p=self._share)
-        return self._chosen(which, [probe.reset(start_key) for probe in self.probes])
+        start = (jax.random.uniform(key) >= self._tables.before[1:]).sum()
+        return self._state(start, jnp.zeros((), jnp.int32), jnp.zeros(()), jnp.zeros((), jnp.bool_))
 
     def step(self, env_state: EnvState, action: Any) -> EnvState:
-        which, inner = env_state.env_state.which, env_state.replace(env_state=env_state.env_state.inner)
-        return self._chosen(which, [probe.step(inner, action) for probe in self.probes])
+        tables, place = self._tables, (env_state.env_state.start, env_state.env_state.t)
+        scored = score(action, jnp.asarray(tables.best)[place], self.continuous)
+        reward = jnp.asarray(tables.reward)[place] + jnp.asarray(tables.counts)[place] * scored
+        return self._state(place[0], place[1] + 1, reward, jnp.asarray(tables.ends)[place])
 
-    def _chosen(self, which: jax.Array, states: list[EnvState]) -> EnvState:
-        state = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *states)
-        inner = PyTreeDict(which=which, inner=state.env_state)
-        return state.replace(env_state=inner, obs=jnp.append(state.obs, jax.nn.one_hot(which, len(NAMES))))
+    def _state(self, start: jax.Array, t: jax.Array, reward: jax.Array, ends: jax.Array) -> EnvState:
+        return EnvState(
+            env_state=PyTreeDict(start=start, t=t),
+            obs=jnp.asarray(self._tables.obs)[start, t],
+            reward=reward,
+            done=ends,
+            info=PyTreeDict(termination=ends, truncation=jnp.zeros_like(ends), metrics=PyTreeDict()),
+        )
+
+    def _identity(self) -> bool:
+        return self.continuous
+
+
+@functools.cache
+def _tables(continuous: bool) -> PyTreeDict:
+    """What the probes do at step t of an episode, of each start that one of them has."""
+    starts = [(name, first) for name, probe in PROBES.items() for first in probe.firsts]
+    # As many steps of each probe, and as many of each start that it has.
+    shares = [1 / (PROBES[name].num_steps or TIME_LIMIT) / len(PROBES[name].firsts) for name, _ in starts]
+
+    def of_a_step(name: str, first: float, t: jax.Array) -> dict[str, jax.Array]:
+        env, probe = ProbeEnv(name, continuous), PROBES[name]
+        obs = jnp.asarray(probe.later_obs(jnp.float32(first), t), jnp.float32)
+        best = env.best_action(obs[None])
+        unscored, scored = (jnp.float32(probe.reward(obs, t, jnp.float32(number))) for number in (0.0, 1.0))
+        return {
+            "obs": jnp.append(obs, jax.nn.one_hot(NAMES.index(name), len(NAMES))),
+            "best": env.action_space.zeros() if best is None else best,
+            "reward": unscored,
+            "counts": scored - unscored,
+            "ends": jnp.asarray(probe.num_steps is not None and t + 1 >= probe.num_steps),
+        }
+
+    @jax.jit
+    def of_all() -> dict[str, jax.Array]:
+        steps = jnp.arange(TIME_LIMIT + 1)
+        rows = [jax.vmap(functools.partial(of_a_step, name, first))(steps) for name, first in starts]
+        return jax.tree.map(lambda *row: jnp.stack(row), *rows)
+
+    return PyTreeDict(jax.tree.map(np.asarray, of_all()), before=np.cumsum([0.0, *shares[:-1]]) / np.sum(shares))
 
 
 def every_probe(continuous: bool, num_envs: int) -> VmapAutoResetWrapper:
@@ -76,24 +117,83 @@ def every_probe(continuous: bool, num_envs: int) -> VmapAutoResetWrapper:
     return VmapAutoResetWrapper(EpisodeWrapper(EveryProbe(continuous), TIME_LIMIT), num_envs)
 
 
-def questions(name: str, continuous: bool) -> tuple[jax.Array, np.ndarray, np.ndarray | None]:
-    """Of a probe: all its observations ``[N, ...]``, their values, and the best actions if actions matter."""
-    probe = ProbeEnv(name, continuous)
-    own = jnp.asarray(REACHED[name])[:, None]
-    which = jnp.broadcast_to(jax.nn.one_hot(NAMES.index(name), len(NAMES)), (own.shape[0], len(NAMES)))
-    best = probe.best_action(own)
-    return (
-        jnp.concatenate([own, which], axis=1),
-        np.asarray(probe.value(own, DISCOUNT)),
-        None if best is None else np.asarray(best),
-    )
+class Answers:
+    """What an agent makes of every observation of all probes, asked by one program.
+
+    Args:
+        continuous: whether its actions are.
+        agent: the agent.
+        agent_state: its state.
+        values: its state and observations ``[N, ...]`` -> values ``[..., N]`` of the best actions; ``None`` for those
+            of an actor-critic, by each of its critics if there are several.
+    """
+
+    def __init__(
+        self,
+        continuous: bool,
+        agent: Any,
+        agent_state: AgentState,
+        values: Callable[[Any, jax.Array], jax.Array] | None = None,
+    ) -> None:
+        self.known = _questions(continuous)
+        values = values or (lambda state, obs: agent.values(state, state.params, obs))
+
+        @jax.jit
+        def ask(state: AgentState, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return values(state, obs), agent.evaluate_actions(state, SampleBatch(obs=obs), jax.random.key(0))[0]
+
+        learned, actions = ask(agent_state, np.concatenate([probe.obs for probe in self.known.values()]))
+        ends = np.cumsum([len(probe.obs) for probe in self.known.values()])[:-1]
+        self.values = dict(zip(NAMES, np.split(np.asarray(learned), ends, axis=-1), strict=True))
+        self.actions = dict(zip(NAMES, np.split(np.asarray(actions), ends), strict=True))
+
+    def assert_values_are_known(self, name: str, atol: float = 0.0) -> None:
+        """Values in a probe, those of each critic, are within 1 % and ``atol`` of the true ones."""
+        learned, values = self.values[name], self.known[name].values
+        assert learned.shape[-1:] == values.shape
+        np.testing.assert_allclose(learned, np.broadcast_to(values, learned.shape), rtol=0.01, atol=atol)
+
+    def assert_actions_are_best(self, name: str) -> None:
+        """Actions in a probe are within 0.05 of the best, the right ones if they are discrete."""
+        np.testing.assert_allclose(self.actions[name], self.known[name].best, atol=0.05)
 
 
-@compiled_to_run_long()
+class Question(NamedTuple):
+    """All observations ``[N, ...]`` of a probe, their values, and the best actions."""
+
+    obs: np.ndarray
+    values: np.ndarray
+    best: np.ndarray
+
+
+@functools.cache
+def _questions(continuous: bool) -> dict[str, Question]:
+    @jax.jit
+    def known() -> dict[str, Question]:
+        return {name: question(name) for name in NAMES}
+
+    def question(name: str) -> Question:
+        probe, own = ProbeEnv(name, continuous), jnp.asarray(REACHED[name])[:, None]
+        which = jnp.broadcast_to(jax.nn.one_hot(NAMES.index(name), len(NAMES)), (own.shape[0], len(NAMES)))
+        best = probe.best_action(own) if name in ACTION_NAMES else jnp.full(len(own), jnp.nan)
+        return Question(jnp.concatenate([own, which], axis=1), probe.value(own, DISCOUNT), best)
+
+    told = jax.tree.map(np.asarray, known())
+    return {name: told[name] for name in NAMES}
+
+
 def train_on_every_probe(
-    cls: type[Workflow], settings: dict[str, Any], continuous: bool, num_envs: int, **fields: Any
+    cls: type[Workflow],
+    settings: dict[str, Any],
+    continuous: bool,
+    num_envs: int,
+    runs_long: bool = False,
+    **fields: Any,
 ) -> tuple[bool, Agent, AgentState]:
-    """An agent of ``settings`` after a training on all probes: whether actions are continuous, the agent, its state."""
+    """An agent of ``settings`` after a training on all probes: whether actions are continuous, the agent, its state.
+
+    ``runs_long`` says that running takes so long that compiling it for speed gains more than it costs.
+    """
     env = every_probe(continuous, num_envs)
     workflow = cls(
         env=env,
@@ -101,44 +201,29 @@ def train_on_every_probe(
         agent=cls.make_agent(settings, env),
         discount=DISCOUNT,
         eval_interval=0.0,
+        log_interval=1e9,
         **fields,
     )
-    return continuous, workflow.agent, workflow.learn().agent_state
+    with compiled_to_run_long() if runs_long else contextlib.nullcontext():
+        return continuous, workflow.agent, workflow.learn().agent_state
 
 
 def train_soft_actor_critic(
     cls: type[Workflow], settings: dict[str, Any], continuous: bool, **fields: Any
 ) -> tuple[bool, Agent, AgentState]:
     """``train_on_every_probe`` for this family. Entropy hardly counts, so that soft values are the values."""
-    optimizer = Optimizer(learning_rate=Schedule(3e-3, 0.0))
-    fields = {"actor_optimizer": optimizer.replace(learning_rate=1e-3), "critic_optimizer": optimizer} | fields
+    critic, actor = (Optimizer(learning_rate=Schedule(rate, 0.0)) for rate in (5e-3, 1.7e-3))
+    fields = {"actor_optimizer": actor, "critic_optimizer": critic} | fields
     return train_on_every_probe(
         cls,
         {"network": {"torso": [64, 64], "orthogonal": True}, "temperature": 1e-3, "adaptive_temperature": False}
         | settings,
         continuous,
         num_envs=16,
-        **{"updates_per_iteration": 4, "batch_size": 256, "tau": 0.02, "total_timesteps": 16 * 800} | fields,
-        learning_starts=1600.0,
-        replay_capacity=16_000,
+        **{"updates_per_iteration": 4, "batch_size": 64, "tau": 0.03, "total_timesteps": 16 * 500} | fields,
+        learning_starts=800.0,
+        replay_capacity=8000,
     )
-
-
-def assert_values_are_known(
-    agent: Any, agent_state: AgentState, name: str, continuous: bool, atol: float = 0.0
-) -> None:
-    """An actor-critic's values in a probe, those of each critic, are within 1 % and ``atol`` of the true ones."""
-    obs, values, _ = questions(name, continuous)
-    learned = agent.values(agent_state, agent_state.params, obs)
-    assert learned.shape[-1:] == values.shape
-    np.testing.assert_allclose(learned, np.broadcast_to(values, learned.shape), rtol=0.01, atol=atol)
-
-
-def assert_actions_are_best(agent: Agent, agent_state: AgentState, name: str, continuous: bool) -> None:
-    """Its actions in a probe are within 0.05 of the best, the right ones if they are discrete."""
-    obs, _, best = questions(name, continuous)
-    actions, _ = agent.evaluate_actions(agent_state, SampleBatch(obs=obs), jax.random.key(0))
-    np.testing.assert_allclose(actions, best, atol=0.05)
 
 
 class ActorCriticProbes:
@@ -154,15 +239,18 @@ class ActorCriticProbes:
     def trained(cls, request: pytest.FixtureRequest) -> tuple[bool, Any, AgentState]:
         return cls.train(KINDS[request.param])
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def answers(cls, trained: tuple) -> Answers:
+        return Answers(*trained)
+
     @pytest.mark.parametrize("name", NAMES)
-    def test_values_of_a_probe(self, trained: tuple, name: str) -> None:
-        continuous, agent, agent_state = trained
-        assert_values_are_known(agent, agent_state, name, continuous)
+    def test_values_of_a_probe(self, answers: Answers, name: str) -> None:
+        answers.assert_values_are_known(name)
 
     @pytest.mark.parametrize("name", ACTION_NAMES)
-    def test_actions_in_a_probe(self, trained: tuple, name: str) -> None:
-        continuous, agent, agent_state = trained
-        assert_actions_are_best(agent, agent_state, name, continuous)
+    def test_actions_in_a_probe(self, answers: Answers, name: str) -> None:
+        answers.assert_actions_are_best(name)
 
 
 class RecurrentActorCriticProbes(ActorCriticProbes):
@@ -183,20 +271,24 @@ class RecurrentActorCriticProbes(ActorCriticProbes):
         return continuous, *jax.jit(play)(jax.random.key(1))
 
     @staticmethod
-    def _rows(played: tuple, name: str) -> tuple[ProbeEnv, jax.Array, np.ndarray, np.ndarray]:
-        """The probe, and what was seen, done and expected in it."""
+    def _rows(played: tuple, name: str) -> tuple[Question, np.ndarray, np.ndarray]:
+        """What was seen in the probe with what is known of it, and what was done and expected there."""
         continuous, trajectory, values = played
-        is_there = np.asarray(trajectory.obs[..., 1 + NAMES.index(name)]) == 1.0
+        obs = np.asarray(trajectory.obs)
+        is_there = obs[..., 1 + NAMES.index(name)] == 1.0
         assert is_there.any()
-        seen = jnp.asarray(np.asarray(trajectory.obs)[is_there][:, :1])
-        return ProbeEnv(name, continuous), seen, np.asarray(trajectory.actions)[is_there], np.asarray(values)[is_there]
+        known = _questions(continuous)[name]
+        which = (obs[is_there][:, None, 0] == known.obs[:, 0]).argmax(axis=1)
+        seen = Question(*(part[which] for part in known))
+        np.testing.assert_array_equal(seen.obs, obs[is_there])
+        return seen, np.asarray(trajectory.actions)[is_there], np.asarray(values)[is_there]
 
     @pytest.mark.parametrize("name", NAMES)
     def test_values_of_a_probe(self, played: tuple, name: str) -> None:
-        probe, seen, _, values = self._rows(played, name)
-        np.testing.assert_allclose(values, probe.value(seen, DISCOUNT), rtol=0.01)
+        seen, _, values = self._rows(played, name)
+        np.testing.assert_allclose(values, seen.values, rtol=0.01)
 
     @pytest.mark.parametrize("name", ACTION_NAMES)
     def test_actions_in_a_probe(self, played: tuple, name: str) -> None:
-        probe, seen, actions, _ = self._rows(played, name)
-        np.testing.assert_allclose(actions, probe.best_action(seen), atol=0.05)
+        seen, actions, _ = self._rows(played, name)
+        np.testing.assert_allclose(actions, seen.best, atol=0.05)

@@ -25,7 +25,7 @@ class Probe:
     """What a probe is made of; ``obs`` is a scalar here, ``[1]`` in the environment.
 
     Attributes:
-        first_obs: key -> the observation of the first step.
+        first_obs: key -> the observation of the first step, one of ``firsts`` as likely as another.
         later_obs: (first observation, t) -> the observation at step t.
         reward: (obs, t, score) -> reward of step t; ``score`` is 1 for the best action and less for others.
         value: (obs, discount) -> value of the best policy.
@@ -39,6 +39,11 @@ class Probe:
     value: Callable[[jax.Array, float], jax.Array]
     num_steps: int | None
     best_action: Callable[[jax.Array], jax.Array] | None = None
+
+    @property
+    def firsts(self) -> tuple[float, ...]:
+        """What an episode can start with."""
+        return (-1.0, 1.0) if self.first_obs is _sign else (0.0,)
 
 
 def _zero(key: jax.Array) -> jax.Array:
@@ -151,9 +156,7 @@ class ProbeEnv(Env):
 
     def _score(self, obs: jax.Array, action: jax.Array) -> jax.Array:
         best = self.best_action(obs[None])
-        if best is None:
-            return jnp.zeros(())
-        return 1.0 - jnp.square(action - best)[0] if self.continuous else jnp.where(action == best, 1.0, -1.0)
+        return jnp.zeros(()) if best is None else score(action, best, self.continuous)
 
     def _state(self, first: jax.Array, t: jax.Array, reward: jax.Array, ends: jax.Array) -> EnvState:
         return EnvState(
@@ -166,6 +169,11 @@ class ProbeEnv(Env):
 
     def _identity(self) -> tuple:
         return self.name, self.continuous
+
+
+def score(action: jax.Array, best: jax.Array, continuous: bool) -> jax.Array:
+    """Of an action: 1 for the best, and less for others."""
+    return 1.0 - jnp.square(action - best)[0] if continuous else jnp.where(action == best, 1.0, -1.0)
 
 
 def make_probe(
