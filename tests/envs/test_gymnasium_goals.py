@@ -62,7 +62,8 @@ def test_hindsight_learns_from_a_simulator_by_the_same_programs() -> None:
             batch_size=32,
             replay={"hindsight": "future"},
         )
-        assert workflow.agent.policy_network.init(jax.random.key(0), np.zeros((1, 13)))  # observation and goal
+        # Observation and goal.
+        assert jax.eval_shape(workflow.agent.policy_network.init, jax.random.key(0), np.zeros((1, 13)))
         _, state = workflow.iterate(workflow.init(0), 3)
         states.append(state)
         replay = state.replay_state.data

@@ -55,6 +55,15 @@ class Faulty(gymnasium.Env):
         return obs, np.inf if now == "reward" else 1.0, self.steps % 7 == 0, False, info
 
 
+MADE: list[Faulty] = []  # those that are told their fault when they are there already
+
+
+def faulty_when_told() -> gymnasium.Env:
+    """A ``Faulty`` without a fault as yet, among those of ``MADE``."""
+    MADE.append(Faulty())
+    return MADE[-1]
+
+
 def faulty(fault: str = "", at: int = 5, seconds: float = 0.0) -> gymnasium.Env:
     """A ``Faulty``."""
     return Faulty(fault, at, seconds)

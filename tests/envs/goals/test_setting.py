@@ -58,7 +58,13 @@ class TestContract(VectorEnvContract):
 
     @staticmethod
     def make(parallel: int, autoreset_mode: AutoresetMode) -> VectorEnv:
-        return _maze(UniformGoals(), autoreset_mode, parallel)
+        return create_env(
+            "goal/bit_flip",
+            parallel=parallel,
+            autoreset_mode=autoreset_mode,
+            goal_setter=UniformGoals(),
+            num_bits=12,  # random flips do not find the goal
+        )
 
     test_every_episode_starts_from_a_fresh_reset = None
     test_fast_reuses_the_first_start = None

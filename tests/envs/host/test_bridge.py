@@ -17,6 +17,7 @@ from evorl.types import PyTreeDict
 from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 from tests.conformance.env import assert_trees_equal
+from tests.support.host_envs import MADE, Faulty
 
 SUPPORT = "tests.support.host_envs"
 NETWORK = {"agent": {"network": {"torso": [16]}}}
@@ -160,7 +161,23 @@ def test_evaluation_plays_whole_episodes_and_ended_rows_freeze(on_host: Callable
     env.close()
 
 
-@pytest.mark.parametrize("host", ["loop", "callback"])
+@pytest.fixture(scope="module", params=["loop", "callback"])
+def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[Faulty]]]:
+    """A workflow, compiled once for all faults, and its environments."""
+    MADE.clear()
+    workflow = workflow_from_config(
+        {
+            "workflow": "evorl.algorithms.ppo.PPOWorkflow",
+            "env": {"factory": f"{SUPPORT}:faulty_when_told", "host": request.param},
+            "eval_interval": 0,
+            **CASES["ppo"][3],
+            **NETWORK,
+        }
+    )
+    yield workflow, MADE
+    workflow.close()
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
@@ -170,19 +187,14 @@ def test_evaluation_plays_whole_episodes_and_ended_rows_freeze(on_host: Callable
         ("shape", r"environment 0 gave an observation of shape \[4\], and its space says \[3\].*step 5"),
     ],
 )
-def test_a_faulty_simulator_is_named_in_a_sentence(host: str, fault: str, says: str) -> None:
-    workflow = workflow_from_config(
-        {
-            "workflow": "evorl.algorithms.ppo.PPOWorkflow",
-            "env": {"factory": f"{SUPPORT}:faulty", "fault": fault, "host": host},
-            "eval_interval": 0,
-            **CASES["ppo"][3],
-            **NETWORK,
-        }
-    )
+def test_a_faulty_simulator_is_named_in_a_sentence(
+    of_faulty: tuple[Workflow, list[Faulty]], fault: str, says: str
+) -> None:
+    workflow, envs = of_faulty
+    for env in envs:
+        env.fault, env.steps = fault, 0
     with pytest.raises(HostEnvError, match=says):
         workflow.learn(key=0)
-    workflow.close()
 
 
 @pytest.mark.parametrize(
