@@ -30,22 +30,11 @@ TRAIN = (
     "srun python -m evorl.launch",
 )
 EVALUATE = ("python scripts/evaluate.py", "evorl-evaluate", "evorl evaluate", "evorl save-replay")
-# What the trainings of these notebooks come to stands in their outputs, which are kept beside them: here, where it is
-# of no page's text, a tenth of their steps shows that they run.
-SHORTER = {
-    "docs/notebooks/quickstart.md": {"60_000": "6_000"},  # in full in a kernel, see test_notebooks.py
-    "docs/notebooks/sweeps_and_reports.md": {"60_000": "6_000", "10_000": "1_000"},
-    "docs/notebooks/own_algorithm.md": {"60_000": "6_000"},
-    "docs/notebooks/evolution.md": {"200_000": "20_000", "50_000": "5_000", "640_000": "64_000"},
-}
 
 
 def run_python(block: Block, page: Path, module: types.ModuleType) -> str:
     """Run a block as a cell of the page's notebook; tracebacks point into the page."""
-    text = block.text
-    for long, short in SHORTER.get(page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else "", {}).items():
-        text = text.replace(long, short)
-    code = compile("\n" * (block.line - 1) + text, str(page), "exec", dont_inherit=True)
+    code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
     output = io.StringIO()
     with redirect_stdout(output):
         exec(code, vars(module))

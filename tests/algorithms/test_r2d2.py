@@ -66,18 +66,18 @@ class TestProbes(RecurrentActorCriticProbes):
             runs_long=True,
             rollout_length=4,
             updates_per_iteration=4,
-            batch_size=32,
+            batch_size=64,
             burn_in=4,
             sequence_length=8,
             sequence_period=4,
             n_step=3,
             prioritized=True,
-            learning_starts=800.0,
-            replay_capacity=8000,
+            learning_starts=1600.0,
+            replay_capacity=16_000,
             tau=0.05,
             target_update_interval=1,
-            optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0)),
-            total_timesteps=64 * 400,
+            optimizer=Optimizer(learning_rate=Schedule(3e-3, 0.0)),
+            total_timesteps=64 * 540,
         )
 
     @pytest.fixture(scope="class")
