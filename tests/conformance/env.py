@@ -92,7 +92,8 @@ def assert_trees_equal(a: Any, b: Any, tolerance: float = 0.0) -> None:
 
 
 def _words(x: Any) -> Any:
-    return jax.random.key_data(x) if jnp.issubdtype(jnp.result_type(x), jax.dtypes.prng_key) else x
+    is_key = hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(x) if is_key else x
 
 
 def joined(obs: Any, num_axes: int) -> np.ndarray:
