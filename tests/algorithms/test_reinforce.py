@@ -72,7 +72,7 @@ def test_actions_are_found_without_a_baseline(kind: str) -> None:
         runs_long=kind == "continuous",
         rollout_length=16,
         optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
-        total_timesteps=1024 * {"discrete": 400, "continuous": 2000}[kind],
+        total_timesteps=1024 * {"discrete": 400, "continuous": 4000}[kind],
     )
     assert set(agent_state.params) == {"policy"}
     answers = Answers(continuous, agent, agent_state, lambda state, obs: jnp.zeros(len(obs)))
