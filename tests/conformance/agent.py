@@ -125,7 +125,7 @@ class AgentContract:
             np.testing.assert_allclose(acted[name], acted["evaluated"], rtol=1e-6, atol=1e-6)
 
     def test_it_composes_with_vmap(self, acted: dict) -> None:
-        first = jax.tree.map(lambda x: x[0], acted["mapped"])
+        first = jax.tree.map(lambda x: np.asarray(x)[0], acted["mapped"])
         assert_close(first, {name: value for name, value in acted.items() if name != "mapped"}, 1e-4)
 
     def test_numbers_are_leaves(self, agent: Agent) -> None:
