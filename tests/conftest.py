@@ -57,3 +57,12 @@ def few_programs() -> Iterator[None]:
     yield
     if next(_tests) % 5 == 0:
         release_programs()
+
+
+@pytest.fixture(autouse=True)
+def same_settings() -> Iterator[None]:
+    """No test leaves JAX set up otherwise for those after it, such as without the cache of compiled programs."""
+    before = dict(jax.config.values)
+    yield
+    changed = {name: value for name, value in jax.config.values.items() if value != before.get(name, value)}
+    assert not changed, "put JAX's settings back where the test ends"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import re
@@ -18,6 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.compilation import compiled_to_run_long
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
@@ -53,10 +55,12 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
     page_blocks = blocks(page)
+    trains_for_long = page.parent.name == "notebooks"
     for block, following in zip(page_blocks, [*page_blocks[1:], None], strict=True):
         if block.language != "python":
             continue
-        output = run_python(block, page, module)
+        with compiled_to_run_long() if trains_for_long else contextlib.nullcontext():
+            output = run_python(block, page, module)
         if following is not None and following.language == "text":
             assert says(following.text, output), (
                 f"{page}:{following.line} shows\n{following.text}\nand the code prints\n{output}"

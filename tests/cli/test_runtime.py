@@ -185,13 +185,14 @@ def test_programs_are_forgotten_before_there_are_too_many() -> None:
 
 def test_processes_of_a_machine_share_its_cores_and_all_of_them_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = []
-    monkeypatch.setattr(runtime, "join_processes", lambda place: None)
-    monkeypatch.setattr(jax.config, "update", lambda name, value: numbers.append(value))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
-    for own_devices in (None, 5):
-        place = Place(2, 8, "node0:8476", 0, 4, own_devices, "")
-        monkeypatch.setenv(PLACE_VARIABLE, place.as_variable()[PLACE_VARIABLE])
-        for devices in ("auto", 24):
-            prepare_runtime(devices, compilation_cache=False)
+    with monkeypatch.context() as context:  # afterwards settings are to be put back
+        context.setattr(runtime, "join_processes", lambda place: None)
+        context.setattr(jax.config, "update", lambda name, value: numbers.append(value))
+        context.setattr(os, "sched_getaffinity", lambda pid: range(8), raising=False)
+        for own_devices in (None, 5):
+            place = Place(2, 8, "node0:8476", 0, 4, own_devices, "")
+            context.setenv(PLACE_VARIABLE, place.as_variable()[PLACE_VARIABLE])
+            for devices in ("auto", 24):
+                prepare_runtime(devices, compilation_cache=False)
     assert numbers == [8 // 4, 24 // 8, 5, 5]
     assert "--xla_cpu_collective_timeout_seconds" in os.environ["XLA_FLAGS"]

@@ -13,6 +13,7 @@ import pytest
 
 from evorl.cli import signals
 from evorl.cli.signals import signals_in_words, stop_on_signals
+from tests.support.waiting import wait_until
 
 # The main thread is kept from running Python's handlers, as it is while XLA compiles.
 CHILD = """
@@ -59,22 +60,15 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def _wait_for(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert condition()
-
-
 def test_a_first_signal_asks_for_a_stop_and_a_second_one_ends(ended: list[int]) -> None:
     before = [signal.getsignal(number) for number in signals.ENDING]  # a shell's background jobs ignore SIGINT
     with stop_on_signals() as should_stop:
         assert not should_stop()
         os.kill(os.getpid(), signal.SIGTERM)
-        _wait_for(should_stop)
+        wait_until(should_stop)
         assert ended == []
         os.kill(os.getpid(), signal.SIGINT)
-        _wait_for(lambda: ended == [signal.SIGINT])
+        wait_until(lambda: ended == [signal.SIGINT])
     assert [signal.getsignal(number) for number in signals.ENDING] == before
 
 
@@ -83,7 +77,7 @@ def test_outside_of_a_training_the_first_one_ends(ended: list[int]) -> None:
         with stop_on_signals():
             pass
         os.kill(os.getpid(), signal.SIGINT)
-        _wait_for(lambda: ended == [signal.SIGINT])
+        wait_until(lambda: ended == [signal.SIGINT])
 
 
 def test_another_thread_changes_nothing() -> None:

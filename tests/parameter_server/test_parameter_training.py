@@ -27,10 +27,10 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.training_server import TrainingServer
 from evorl.workflows.workflow import Workflow
-from tests.serving.test_training_server import wait_until
 from tests.support.rlx_client import playing
 from tests.support.scripted_simulator import CONTINUOUS, remote
 from tests.support.small_workflows import ONE_STEP_CONFIG, assert_close, assert_identical, small
+from tests.support.waiting import wait_until
 
 CONFIG = {
     **ONE_STEP_CONFIG,

@@ -19,6 +19,7 @@ import pytest
 from benchmarks.speed.wire_abuse import abuse
 from benchmarks.speed.wire_honest import EPISODE_STEPS, play_together
 from tests.serving.test_connections import Listening, listening
+from tests.support.waiting import wait_until
 
 pytest.importorskip("aiohttp", reason="clients over WebSocket need the extra serve")
 FRAMES = 2000
@@ -80,10 +81,7 @@ def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> 
         assert told["asked"] > 100 * CLIENTS
         assert [record.getMessage() for record in caplog.records] == [], "an error that was not put in words"
 
-        end = time.monotonic() + 10.0
-        while server.switchboard.num_clients and time.monotonic() < end:
-            time.sleep(0.02)
-        assert server.switchboard.num_clients == 0
+        wait_until(lambda: not server.switchboard.num_clients, 10.0)
         assert server.switchboard.failure is None
         # Those who came first had the first numbers; two of the four are learned from. A step is known by the question
         # that tells its outcome; the first of an episode tells none.

@@ -23,6 +23,7 @@ from evorl.serving.serve_settings import ServeSettings
 from tests.serving.test_session import TOKEN
 from tests.serving.test_switchboard import Place
 from tests.support.rlx_client import RlxClient
+from tests.support.waiting import wait_until
 
 INIT = {"command": "init"}
 UPDATE = {"command": "update", "state": [0.5], "reward": 1.0}
@@ -246,9 +247,7 @@ def test_who_vanishes_makes_room() -> None:
             plays_on(client, 1)
             client.send(UPDATE)
             client.close()
-            end = time.monotonic() + 5.0
-            while server.switchboard.num_clients and time.monotonic() < end:
-                time.sleep(0.01)
+            wait_until(lambda: not server.switchboard.num_clients)
 
 
 class TestToken:

@@ -11,10 +11,11 @@ import pytest
 
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.workflows.workflow import Workflow
-from tests.serving.test_training_server import Served, wait_until
+from tests.serving.test_training_server import Served
 from tests.support.portable import CONVOLUTIONS
 from tests.support.rlx_client import playing
 from tests.support.scripted_simulator import PICTURE, PictureScript, remote
+from tests.support.waiting import wait_until
 
 aiohttp = pytest.importorskip("aiohttp", reason="clients over WebSocket need the extra serve")
 SMALL = {"num_envs": 2, "rollout_length": 4, "learning_starts": 8, "batch_size": 4}

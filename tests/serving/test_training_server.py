@@ -27,6 +27,7 @@ from tests.support.config_files import composed
 from tests.support.rlx_client import PlayingClient, playing
 from tests.support.scripted_simulator import CONTINUOUS, DISCRETE, remote
 from tests.support.small_workflows import small
+from tests.support.waiting import wait_until
 
 SETTINGS = {"bind": "127.0.0.1:0", "max_clients": 8, "eval_seconds": 5.0}
 BATCH: dict[str, Any] = {"num_envs": 2, "rollout_length": 5, "num_minibatches": 1, "num_epochs": 1}
@@ -216,13 +217,6 @@ def test_a_cut_is_a_truncation(case: str, serve: Any) -> None:
     assert gone.steps[0][0].tobytes() in {obs.tobytes() for obs in np.asarray(batch.obs).reshape(-1, 3)}
     metrics, _ = training_server._learn(Noting(), PyTreeDict(), pack(steps, 2), np.zeros_like(cuts))
     np.testing.assert_array_equal(metrics.batch.dones, steps.dones)
-
-
-def wait_until(holds: Any, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.01)
 
 
 def test_exploit_clients_are_evaluated_and_never_learned_from(serve: Any) -> None:

@@ -1,0 +1,18 @@
+"""Wait for what others do: a thread, a process, a client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 5.0) -> None:
+    """Return once it holds.
+
+    Raises:
+        AssertionError: it does not after so many seconds.
+    """
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"it did not come to that in {seconds:g} seconds"
+        time.sleep(0.01)
