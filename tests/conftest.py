@@ -66,3 +66,11 @@ def same_settings() -> Iterator[None]:
     yield
     changed = {name: value for name, value in jax.config.values.items() if value != before.get(name, value)}
     assert not changed, "put JAX's settings back where the test ends"
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Looking for garbage takes seconds in a process that has traced much: what was there before is left out."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
