@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     collect_garbage_seldom()
     lower_in_one_context()
     # What has survived twice is mostly kept by caches of JAX, millions of objects, until ``release_programs``.
-    gc.set_threshold(*gc.get_threshold()[:2], 30)
+    gc.set_threshold(*gc.get_threshold()[:2], 60)
     jax.config.update("jax_num_cpu_devices", NUM_DEVICES)
     if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         keep_programs()
@@ -53,9 +53,9 @@ _tests = itertools.count(1)
 
 @pytest.fixture(autouse=True)
 def few_programs() -> Iterator[None]:
-    """No process compiles so many programs that the system has no room for more: looked after at every fifth test."""
+    """No process compiles so many programs that the system has no room for more: looked after at every tenth test."""
     yield
-    if next(_tests) % 5 == 0:
+    if next(_tests) % 10 == 0:
         release_programs()
 
 
@@ -66,3 +66,11 @@ def same_settings() -> Iterator[None]:
     yield
     changed = {name: value for name, value in jax.config.values.items() if value != before.get(name, value)}
     assert not changed, "put JAX's settings back where the test ends"
+
+
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Looking for garbage takes seconds in a process that has traced much: what was there before is left out."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

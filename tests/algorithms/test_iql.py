@@ -15,6 +15,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
+from tests.support.compilation import compiled_to_run_long
 from tests.support.recorded_pendulum import pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import SAC_CONFIG, fresh_state, moved_apart, transitions
 
@@ -89,6 +90,7 @@ def test_an_update_leaves_no_part_as_it_was() -> None:
     assert set(losses) == {*workflow.loss_names, "td_errors"}
 
 
+@compiled_to_run_long()
 def test_state_values_are_an_expectile_and_the_policy_finds_the_better_actions() -> None:
     """One step episodes whose best action is known: values lie between the mean reward and the greatest."""
     columns = pendulum_columns(4096, seed=1)

@@ -115,6 +115,7 @@ def test_devices_stay_as_they_are_once_the_backend_runs() -> None:
     assert len(jax.devices()) == before
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_garbage_is_looked_for_seldom() -> None:
     def num_collections() -> int:
         return sum(generation["collections"] for generation in gc.get_stats())

@@ -140,6 +140,7 @@ def test_unstable_simulation_is_an_error_with_its_row() -> None:
         env.step(np.zeros((2, 2)))
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
 def test_picture_or_the_reason_for_none() -> None:
     env = make_mujoco_simulators("halfcheetah", 1)

@@ -16,6 +16,7 @@ from evorl.envs.mujoco import make_mujoco_simulators
 from evorl.envs.mujoco_frames import BodyRenderer, draw_without_screen
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # MuJoCo's own, of what it did not make
 def test_a_picture_shows_where_bodies_are_or_the_reason_names_packages() -> None:
     model = make_mujoco_simulators("inverted_pendulum", 1).mujoco_model

@@ -276,6 +276,7 @@ def test_a_frame_that_stops_half_way_is_hung_up_on() -> None:
             assert not connection.recv(1)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_who_was_just_let_in_is_hung_up_on_too() -> None:
     """A connection of which no task knows yet would stay open, and warn as it is collected."""
     for _ in range(20):

@@ -62,6 +62,7 @@ def recorded_steps(server: Listening) -> dict[int, list[int]]:
     return {session: sorted(kept) for session, kept in steps.items()}
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_who_keeps_no_rule_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     before = threading.active_count()
     with listening(web="127.0.0.1:0", max_clients=100) as server, caplog.at_level(logging.WARNING):
