@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from tests.support import trained_together
 from tests.support.small_workflows import assert_identical
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 # Of each family one, a mesh of seeds, an array that all processes write, a chart of what the processes share out.
@@ -110,10 +110,8 @@ def test_large_arrays_are_written_by_all(by_two: Path) -> None:
 
 def test_a_killed_process_ends_the_run_which_goes_on_by_two_or_one(tmp_path: Path) -> None:
     launcher = _launch(tmp_path, "-n", "2", *OPTIONS)
-    deadline = time.monotonic() + 240
-    while not list(tmp_path.glob("runs/*/*/checkpoints/[0-9]*")) and launcher.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    saved_steps = "runs/*/*/checkpoints/[0-9]*"
+    wait_until(lambda: any(tmp_path.glob(saved_steps)) or launcher.poll() is not None, 240.0)
     _, second = _children(launcher)
     os.kill(second, signal.SIGKILL)
     status, printed, errors = _finish(launcher, timeout=30)

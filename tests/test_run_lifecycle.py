@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FINISHED, STOPPED, read_state
 from evorl.types import State
 from tests.support.small_workflows import assert_identical
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 ITERATION = 64  # environment steps
@@ -83,11 +83,7 @@ def _train_until_signal(
         command, cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        deadline = time.monotonic() + 240
-        while time.monotonic() < deadline and process.poll() is None:
-            if list(tmp_path.glob(once_there_is)):
-                break
-            time.sleep(0.02)
+        wait_until(lambda: any(tmp_path.glob(once_there_is)) or process.poll() is not None, 240.0)
         process.send_signal(number)
         printed, _ = process.communicate(timeout=120)
     finally:

@@ -13,6 +13,7 @@ import pytest
 from evorl.apps.child import Child
 from evorl.apps.prefixed_log import PrefixedLog
 from tests.support.apps import still_alive
+from tests.support.waiting import wait_until
 
 GRANDCHILD = """
 import subprocess, sys, time
@@ -44,8 +45,7 @@ def test_what_it_says_is_logged_and_how_it_ended_is_known(tmp_path: Path) -> Non
 def test_whatever_it_started_ends_with_it(tmp_path: Path) -> None:
     stream = io.StringIO()
     child = start(GRANDCHILD, stream, tmp_path)
-    while not said(stream):
-        time.sleep(0.01)
+    wait_until(lambda: said(stream), 20.0)
     child.tell_to_end()
     assert child.wait(time.monotonic() + 20.0)
     child.end()

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from evorl.runs.folder import RunFolder
 from evorl.serving.serve_settings import ServeSettings
 from tests.support.command_line import SMALL
 from tests.support.config_files import composed
+from tests.support.waiting import wait_until
 
 EVORL = [sys.executable, "-c", "from evorl.cli.commands import main; main()"]
 SERVER = [
@@ -101,9 +101,7 @@ def test_a_server_that_was_stopped_goes_on(tmp_path: Path) -> None:
         worker = _worker(address, 0)
         try:
             with ParameterClient(address) as client:
-                deadline = time.monotonic() + 240
-                while not client.n_step()["step"] and time.monotonic() < deadline:
-                    time.sleep(0.2)
+                wait_until(lambda: client.n_step()["step"], 240.0)
         finally:
             worker.kill()
             worker.communicate()

@@ -65,10 +65,10 @@ def test_a_first_signal_asks_for_a_stop_and_a_second_one_ends(ended: list[int]) 
     with stop_on_signals() as should_stop:
         assert not should_stop()
         os.kill(os.getpid(), signal.SIGTERM)
-        wait_until(should_stop)
+        wait_until(should_stop, 10.0)
         assert ended == []
         os.kill(os.getpid(), signal.SIGINT)
-        wait_until(lambda: ended == [signal.SIGINT])
+        wait_until(lambda: ended == [signal.SIGINT], 10.0)
     assert [signal.getsignal(number) for number in signals.ENDING] == before
 
 
@@ -77,7 +77,7 @@ def test_outside_of_a_training_the_first_one_ends(ended: list[int]) -> None:
         with stop_on_signals():
             pass
         os.kill(os.getpid(), signal.SIGINT)
-        wait_until(lambda: ended == [signal.SIGINT])
+        wait_until(lambda: ended == [signal.SIGINT], 10.0)
 
 
 def test_another_thread_changes_nothing() -> None:

@@ -41,7 +41,7 @@ BOUNDS = {
     "SepCEM": {"Rosenbrock": 20.0, "rotated ellipsoid": 6e3},
 }
 PROBLEMS_OF_ALL = ("sphere", "Rosenbrock", "rotated ellipsoid")
-KEYS = jax.random.split(jax.random.key(1), 5)
+KEYS = jax.random.split(jax.random.key(1), 9)
 
 
 @functools.cache
