@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from evorl.config.names import missing_in_words
 from evorl.config.values import positive
 from evorl.envs.env import EnvState, PhysicsEnv
-from evorl.envs.mjx_contacts import tangents_along_capsules
+from evorl.envs.mjx_tracing import forward_traced_once
 from evorl.envs.mujoco_catalog import load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_task import Physics, Task
 from evorl.envs.options import OPTION_NAMES, as_hashable, from_hashable, split_options
@@ -121,7 +121,7 @@ class MjxAdapter(PhysicsEnv):
     def reset_in(self, model: Any, key: Key) -> EnvState:
         """See ``PhysicsEnv.reset_in``."""
         qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))
-        with tangents_along_capsules():
+        with forward_traced_once(contacts_as_in_c=True):
             data = self._mjx.forward(model, self._blank.replace(qpos=qpos, qvel=qvel))
         state = self._kept(data.replace(qpos=qpos))  # as drawn: MJX normalises its rotations
         start = self._outcome(model, state, state, jnp.zeros(model.nu))
@@ -134,7 +134,7 @@ class MjxAdapter(PhysicsEnv):
         data = self._blank.replace(
             qpos=before.qpos, qvel=before.qvel, qacc_warmstart=before.qacc_warmstart, ctrl=action
         )
-        with tangents_along_capsules():
+        with forward_traced_once(contacts_as_in_c=True):
             data, _ = jax.lax.scan(lambda x, _: (self._mjx.step(model, x), None), data, length=self.task.frame_skip)
         if "cfrc_ext" in self.task.derived:
             data = self._mjx.rne_postconstraint(model, data)

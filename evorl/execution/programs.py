@@ -323,7 +323,9 @@ def _on_devices(x: Any, sharding: NamedSharding) -> jax.Array:
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
-        return jax.jit(lambda x: x, out_shardings=sharding)(x)
+        # What was read as it is laid out stays: a program for each array would take longer than the reading.
+        there = x.sharding.is_equivalent_to(sharding, x.ndim)
+        return x if there else jax.jit(lambda x: x, out_shardings=sharding)(x)
     # Every process has the whole array, and gives its part.
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(_on_devices(jax.random.key_data(x), sharding), impl=jax.random.key_impl(x))

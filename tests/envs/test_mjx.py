@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mujoco.mjx._src import forward as mjx_dynamics
 
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.mjx import ENV_NAMES, KeyDraws, MjxAdapter, _load_mjx, create_wrapped_mjx_env, make_mjx_adapter
@@ -100,6 +101,24 @@ def test_starts_are_drawn_as_gymnasium_draws_them() -> None:
         assert abs(np.corrcoef(qpos.ravel(), qvel.ravel())[0, 1]) < 0.03
         assert qvel.std() == pytest.approx(scale if name == "ant" else scale / np.sqrt(3), rel=0.03)
         assert (np.abs(qvel).max() > 3 * scale) == (name == "ant")
+
+
+def test_dynamics_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the hopper's step there are four: the integrator has stages. MJX is itself again afterwards."""
+    theirs, traced = mjx_dynamics.forward, []
+
+    def counted(model: Any, data: Any) -> Any:
+        traced.append(data)
+        return theirs(model, data)
+
+    monkeypatch.setattr(mjx_dynamics, "forward", counted)
+    adapter = make_mjx_adapter("hopper")
+    state = jax.eval_shape(adapter.reset, jax.random.key(0))
+    for number in (2, 3):  # two programs
+        states = jax.tree.map(lambda x, n=number: jax.ShapeDtypeStruct((n, *x.shape), x.dtype), state)
+        jax.eval_shape(jax.vmap(adapter.step), states, jnp.zeros((number, 3)))
+    assert len(traced) == 1
+    assert mjx_dynamics.forward is counted
 
 
 def test_options_reach_task_and_solver() -> None:
