@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from evorl.actors import process_pool
 from evorl.actors.process_pool import ProcessPool
 from evorl.envs.host.host_vector_env import HostEnvError
 from tests.actors.test_actor_loop import SUPPORT, after, build
@@ -41,8 +42,9 @@ def test_processes_give_the_same_numbers_whatever_befalls_them() -> None:
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-def test_one_that_is_stopped_while_it_starts_is_found_as_soon() -> None:
+def test_one_that_is_stopped_while_it_starts_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Python is there to give signs of life, and after, while the environments are made."""
+    monkeypatch.setattr(process_pool, "SILENT_SECONDS", 2.0)  # nobody here is silent but who was stopped
     pool = ProcessPool("time:sleep", lambda number: 60.0)
     for number in range(2):
         pool.start(number)
@@ -55,7 +57,7 @@ def test_one_that_is_stopped_while_it_starts_is_found_as_soon() -> None:
     while not (pool.why_dead(0) and pool.why_dead(1)):
         assert time.monotonic() - stopped_at < 40
         time.sleep(0.1)
-    assert "no sign of life for 6 s" in str(pool.why_dead(1))
+    assert "no sign of life for 2 s" in str(pool.why_dead(1))
     pool.close()
 
 

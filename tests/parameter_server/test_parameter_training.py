@@ -269,8 +269,8 @@ def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
         with ParameterClient(serving.address) as client:
             with playing(two, 1, 2):
                 wait_until(lambda: client.n_step()["pushes"] >= 3, 60.0)
-            with playing(one, 3, 4) as clients:
-                served = serving.end()
+        with playing(one, 3, 4) as clients:
+            served = serving.end()
         assert all(each.failure is None for each in clients)
         stack.close()
     assert served.complete
