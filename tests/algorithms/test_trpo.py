@@ -61,6 +61,7 @@ def trained(request: pytest.FixtureRequest) -> tuple:
         optimizer=LEARNING,
         policy_optimizer=LEARNING,
         total_timesteps=1024 * 110,
+        runs_long=True,
         **MODES[mode],
     )
     return atol, Answers(*trained)
