@@ -266,9 +266,8 @@ def test_simulators_come_to_several_workers_one_of_which_they_leave() -> None:
         (one, of_one), (two, of_two) = (
             stack.enter_context(_collecting(workflow, serving.address, i)) for i in range(2)
         )
-        with ParameterClient(serving.address) as client:
-            with playing(two, 1, 2):
-                wait_until(lambda: client.n_step()["pushes"] >= 3, 60.0)
+        with ParameterClient(serving.address) as client, playing(two, 1, 2):
+            wait_until(lambda: client.n_step()["pushes"] >= 3, 60.0)
         with playing(one, 3, 4) as clients:
             served = serving.end()
         assert all(each.failure is None for each in clients)
