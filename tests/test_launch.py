@@ -37,6 +37,7 @@ OPTIONS = [
     f"checkpoint_interval={ITERATION * 20}",
     "env_chunk=null",
     "recorders.tensorboard=false",
+    "recorders.learning_curve=false",
 ]
 # The launcher, less patient than for users.
 LAUNCHER = "import sys; from evorl import launch; launch.PATIENCE = 1.0; sys.exit(launch.main())"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
-_RECORDERS = ("progress", "tensorboard", "wandb")
+_RECORDERS = ("progress", "tensorboard", "learning_curve", "wandb")
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
@@ -39,6 +39,7 @@ def check_run_settings(config: DictConfig) -> None:
     check_names(recorders, _RECORDERS, "key of recorders")
     for name in ("progress", "tensorboard"):
         checked_value(recorders.get(name), bool, f"recorders.{name}")
+    checked_value(draws_learning_curve(config), bool, "recorders.learning_curve")
     for name in ("deterministic", "eval_at_start"):
         checked_value(config.get(name, False), bool, name)
     if not isinstance(config.compilation_cache, bool | str):
@@ -53,6 +54,11 @@ def checkpoint_rules(config: DictConfig) -> dict[str, Any]:
         "score_over": config.get("best_over", 1),
         "seconds": config.get("checkpoint_seconds", 0),
     }
+
+
+def draws_learning_curve(config: Mapping[str, Any]) -> bool:
+    """Whether a picture is drawn at the end; a run of before has no such setting."""
+    return config["recorders"].get("learning_curve", True)
 
 
 def wandb_settings(config: DictConfig) -> dict[str, Any] | None:

@@ -71,10 +71,12 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
 
 def file_lines(config: Mapping[str, Any], plan: Preflight) -> list[str]:
     """Where the run would write, and how much its checkpoints would take."""
+    from evorl.cli.overrides import draws_learning_curve
     from evorl.execution.memory import shown_bytes
 
     recorders = config["recorders"]
-    names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log", "learning_curve.png"]
+    names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
+    names += ["learning_curve.png"] if draws_learning_curve(config) else []
     names += ["tensorboard/"] if recorders["tensorboard"] else []
     evaluation = config["evaluation"]
     names += ["episodes/"] if evaluation["save_episodes"] else []

@@ -29,6 +29,7 @@ SMALL = [
     "env_chunk=null",
     "compilation_cache=false",
     "recorders.tensorboard=false",
+    "recorders.learning_curve=false",
     "recorders.progress=false",
     "evaluation.save_episodes=2",
     "evaluation.plot_episodes=3",

@@ -29,6 +29,7 @@ def test_help_is_our_own(run) -> None:
 def test_overrides_of_a_resume_are_stored(run, tmp_path: Path) -> None:
     run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     folder = RunFolder.latest(tmp_path)
+    assert not folder.learning_curve.exists()  # SMALL asks for no picture
     before = folder.config.read_bytes()
     run(cli.train, f"resume={folder.path}", "total_timesteps=192", "gae_lambda=0.9")
     assert folder.load_config().total_timesteps == 192

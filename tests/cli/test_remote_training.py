@@ -38,6 +38,7 @@ SMALL = [
     "log_interval=8",
     "serve.max_clients=4",
     "recorders.tensorboard=false",
+    "recorders.learning_curve=false",
     "recorders.progress=false",
 ]
 

@@ -12,7 +12,8 @@ from evorl.runs.folder import RunFolder
 SMALL = (
     "agent=ppo env=cartpole num_envs=4 rollout_length=8 num_minibatches=2 num_epochs=1 agent.network.torso=[8] "
     "total_timesteps=64 log_interval=0 eval_interval=64 eval_episodes=2 env.max_episode_steps=10 devices=1 "
-    "num_seeds=2 env_chunk=null compilation_cache=false recorders.tensorboard=false recorders.progress=false"
+    "num_seeds=2 env_chunk=null compilation_cache=false recorders.tensorboard=false "
+    "recorders.learning_curve=false recorders.progress=false"
 ).split()
 
 

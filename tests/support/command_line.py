@@ -17,5 +17,6 @@ SMALL = [
     "env_chunk=null",
     "compilation_cache=false",
     "recorders.tensorboard=false",
+    "recorders.learning_curve=false",
     "recorders.progress=false",
 ]
