@@ -48,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
         keep_programs()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Once pytest has looked for garbage the process ends: nobody need look through all that it leaves again."""
+    gc.freeze()
+
+
 _tests = itertools.count(1)
 
 
