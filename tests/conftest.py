@@ -49,9 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_unconfigure() -> None:
-    """Once pytest has looked for garbage the process ends: nobody need look through all that it leaves again."""
-    gc.freeze()
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A worker has told all it has to tell: to take down thousands of programs one by one would take it 9 seconds."""
+    if hasattr(config, "workerinput"):
+        os._exit(0)
 
 
 _tests = itertools.count(1)

@@ -27,12 +27,6 @@ from tests.support.every_probe import (
 )
 from tests.support.small_workflows import ONE_STEP_CONFIG, small
 
-TRAINING = {
-    "num_envs": 32,
-    "rollout_length": 16,
-    "optimizer": Optimizer(learning_rate=Schedule(1e-2, 0.0)),
-}
-
 
 class TestContract(WorkflowContract):
     workflow = ReinforceWorkflow
@@ -44,21 +38,29 @@ class TestAgent(AgentContract):
     settings = TestContract.SMALL["agent"]
 
 
-def _train(continuous: bool, **network: Any) -> tuple[bool, Any, Any]:
-    settings = {"network": {"torso": [32, 32], **network}, "value_coefficient": 1.0}
+def _train(continuous: bool, num_iterations: int, learning_rate: float, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
-        ReinforceWorkflow, settings, continuous, runs_long=True, total_timesteps=512 * 2000, **TRAINING
+        ReinforceWorkflow,
+        {"network": {"torso": [32, 32], **network}, "value_coefficient": 1.0},
+        continuous,
+        num_envs=32,
+        runs_long=True,
+        rollout_length=16,
+        optimizer=Optimizer(learning_rate=Schedule(learning_rate, 0.0)),
+        total_timesteps=512 * num_iterations,
     )
 
 
 class TestProbes(ActorCriticProbes):
-    train = staticmethod(_train)
+    @staticmethod
+    def train(continuous: bool) -> tuple[bool, Any, Any]:
+        return _train(continuous, 2000, 1e-2)
 
 
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
+        return _train(continuous, 1000, 2e-2, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
 
 
 @pytest.mark.parametrize("kind", KINDS)
