@@ -121,7 +121,7 @@ class MjxAdapter(PhysicsEnv):
     def reset_in(self, model: Any, key: Key) -> EnvState:
         """See ``PhysicsEnv.reset_in``."""
         qpos, qvel = self.task.start(KeyDraws(as_typed_key(key)), model.qpos0, jnp.zeros(model.nv))
-        with forward_traced_once(contacts_as_in_c=True):
+        with forward_traced_once():
             data = self._mjx.forward(model, self._blank.replace(qpos=qpos, qvel=qvel))
         state = self._kept(data.replace(qpos=qpos))  # as drawn: MJX normalises its rotations
         start = self._outcome(model, state, state, jnp.zeros(model.nu))
@@ -134,7 +134,7 @@ class MjxAdapter(PhysicsEnv):
         data = self._blank.replace(
             qpos=before.qpos, qvel=before.qvel, qacc_warmstart=before.qacc_warmstart, ctrl=action
         )
-        with forward_traced_once(contacts_as_in_c=True):
+        with forward_traced_once():
             data, _ = jax.lax.scan(lambda x, _: (self._mjx.step(model, x), None), data, length=self.task.frame_skip)
         if "cfrc_ext" in self.task.derived:
             data = self._mjx.rne_postconstraint(model, data)

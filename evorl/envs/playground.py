@@ -18,12 +18,11 @@ import jax
 from evorl.config.names import missing_in_words, no_such
 from evorl.envs.brax import BraxAdapter
 from evorl.envs.env import EnvState
-from evorl.envs.mjx_tracing import forward_traced_once
 from evorl.envs.options import as_hashable, check_options, from_hashable, split_options
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import on_cpu
-from evorl.types import Action, Key, PyTreeDict
+from evorl.types import PyTreeDict
 
 # Those whose models come with the package: the dm_control suite. The others load robots of MuJoCo Menagerie.
 ENV_NAMES = (
@@ -69,16 +68,6 @@ class PlaygroundAdapter(BraxAdapter):
 
     def __init__(self, playground_env: Any, spec: Any = None) -> None:
         super().__init__(playground_env, spec)
-
-    def reset_in(self, model: Any, key: Key) -> EnvState:
-        """See ``PhysicsEnv.reset_in``."""
-        with forward_traced_once(contacts_as_in_c=False):
-            return super().reset_in(model, key)
-
-    def step_in(self, model: Any, env_state: EnvState, action: Action) -> EnvState:
-        """See ``PhysicsEnv.step_in``."""
-        with forward_traced_once(contacts_as_in_c=False):
-            return super().step_in(model, env_state, action)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
         """``qpos`` and ``qvel``."""
