@@ -146,6 +146,7 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> No
 
 def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
     """The best setting's seeds as a run of their own, to be evaluated, taken on or exported; returns its folder."""
+    from evorl.cli.overrides import draws_learning_curve
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import last_score
@@ -157,12 +158,12 @@ def _keep_best(run: SweepRun, config: DictConfig, setting: Mapping[str, Any], me
         kept = RunFolder.create(folder.path, of_setting(config, setting, **others), "best")
     of_best = run.returns()[member]
     state, progress = run.final_state(member)
-    _record(kept, of_best, title)
+    _record(kept, of_best, title, draws_learning_curve(config))
     RunCheckpointer(kept.checkpoints).save(state, progress, last_score(of_best))
     return kept.path
 
 
-def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str) -> None:
+def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str, learning_curve: bool) -> None:
     """Evaluations of a setting as those of a run."""
     import numpy as np
 
@@ -172,7 +173,7 @@ def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: st
     from evorl.types import PyTreeDict
 
     num_seeds = len(next(iter(returns.values())))
-    recorder = make_recorder(folder, title=title, progress=False, tensorboard=False)
+    recorder = make_recorder(folder, title=title, progress=False, tensorboard=False, learning_curve=learning_curve)
     recorder.resume_at(-1)
     recorder.start(RunPlan(title, max(returns), 0, 0, num_seeds, 1))
     for number, timesteps in enumerate(sorted(returns), start=1):

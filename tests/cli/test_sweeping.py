@@ -69,6 +69,7 @@ def test_the_best_is_a_run_of_its_own(
     (best,) = swept[0].glob("*/*/best")
     rows = table_in(swept[0])
     config = RunFolder(best).load_config()
+    assert not RunFolder(best).learning_curve.exists()  # SMALL asks for no picture
     chosen = next(row for row in rows if row["eval_return"] == str(max(float(row["eval_return"]) for row in rows)))
     assert (str(config.agent.clip_epsilon), str(config.num_minibatches)) == tuple(chosen.values())[1:3]
     monkeypatch.setattr(sys, "argv", ["evaluate.py", f"run={best}"])
