@@ -40,7 +40,7 @@ def _train(continuous: bool, num_iterations: int = 200, **network: Any) -> tuple
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,
-        optimizer=Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5),
+        optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0), max_grad_norm=0.5),
         total_timesteps=512 * num_iterations,
     )
 

@@ -76,7 +76,7 @@ class TestProbes(RecurrentActorCriticProbes):
             replay_capacity=16_000,
             tau=0.05,
             target_update_interval=1,
-            optimizer=Optimizer(learning_rate=Schedule(3e-3, 0.0)),
+            optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0)),
             total_timesteps=64 * 540,
         )
 

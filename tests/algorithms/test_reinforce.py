@@ -46,7 +46,7 @@ def _train(continuous: bool, num_iterations: int, learning_rate: float, **networ
         num_envs=32,
         runs_long=True,
         rollout_length=16,
-        optimizer=Optimizer(learning_rate=Schedule(learning_rate, 0.0)),
+        optimizer=Optimizer(learning_rate=Schedule(learning_rate, 0.0), max_grad_norm=0.5),
         total_timesteps=512 * num_iterations,
     )
 
@@ -60,7 +60,7 @@ class TestProbes(ActorCriticProbes):
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, 1000, 2e-2, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
+        return _train(continuous, 1500, 1e-2, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
 
 
 @pytest.mark.parametrize("kind", KINDS)
