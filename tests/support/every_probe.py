@@ -159,7 +159,7 @@ class Answers:
 
 
 def assert_values_close(learned: np.ndarray, values: np.ndarray, atol: float = 0.0) -> None:
-    """``learned`` is ``values`` but for 1 % of the greatest and ``atol``: squared errors are learned, not relative ones."""
+    """``learned`` is ``values`` but for 1 % of the greatest and ``atol``: what is learned from is squared errors."""
     np.testing.assert_allclose(learned, values, rtol=0.0, atol=atol + 0.01 * np.abs(values).max())
 
 
