@@ -30,13 +30,13 @@ class TestAgent(AgentContract):
     env_name = "CartPole-v1"
 
 
-def _train(continuous: bool, num_iterations: int = 200, **network: Any) -> tuple[bool, Any, Any]:
+def _train(continuous: bool, num_iterations: int = 350, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         PPOWorkflow,
         {"network": {"torso": [32, 32], **network}, "entropy_coefficient": 0.0, "value_coefficient": 1.0},
         continuous,
         num_envs=32,
-        runs_long=num_iterations > 200,
+        runs_long=True,
         rollout_length=16,
         num_epochs=4,
         num_minibatches=4,

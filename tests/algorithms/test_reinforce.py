@@ -38,7 +38,7 @@ class TestAgent(AgentContract):
     settings = TestContract.SMALL["agent"]
 
 
-def _train(continuous: bool, num_iterations: int, learning_rate: float, **network: Any) -> tuple[bool, Any, Any]:
+def _train(continuous: bool, num_iterations: int = 3500, **network: Any) -> tuple[bool, Any, Any]:
     return train_on_every_probe(
         ReinforceWorkflow,
         {"network": {"torso": [32, 32], **network}, "value_coefficient": 1.0},
@@ -46,21 +46,19 @@ def _train(continuous: bool, num_iterations: int, learning_rate: float, **networ
         num_envs=32,
         runs_long=True,
         rollout_length=16,
-        optimizer=Optimizer(learning_rate=Schedule(learning_rate, 0.0), max_grad_norm=0.5),
+        optimizer=Optimizer(learning_rate=Schedule(1e-2, 0.0), max_grad_norm=0.5),
         total_timesteps=512 * num_iterations,
     )
 
 
 class TestProbes(ActorCriticProbes):
-    @staticmethod
-    def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, 2000, 1e-2)
+    train = staticmethod(_train)
 
 
 class TestProbesWithMemory(RecurrentActorCriticProbes):
     @staticmethod
     def train(continuous: bool) -> tuple[bool, Any, Any]:
-        return _train(continuous, 1500, 1e-2, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
+        return _train(continuous, num_iterations=1500, recurrent={"name": "dilated_lstm", "size": 32, "num_cores": 2})
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -45,7 +45,7 @@ class TestProbes(ActorCriticProbes):
             continuous=True,
             runs_long=True,
             tau=0.05,
-            total_timesteps=16 * 1200,
+            total_timesteps=16 * 1800,
         )
 
 
