@@ -61,7 +61,7 @@ class TestProbes(ActorCriticProbes):
             actor_optimizer=optimizer.replace(learning_rate=2e-3),
             critic_optimizer=optimizer,
             runs_long=True,
-            total_timesteps=16 * 2000,
+            total_timesteps=16 * 2800,
         )
 
 

@@ -77,7 +77,7 @@ class TestProbes(RecurrentActorCriticProbes):
             tau=0.05,
             target_update_interval=1,
             optimizer=Optimizer(learning_rate=Schedule(5e-3, 0.0)),
-            total_timesteps=64 * 540,
+            total_timesteps=64 * 700,
         )
 
     @pytest.fixture(scope="class")
