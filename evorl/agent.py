@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from evorl.config.defaults import completed
 from evorl.config.names import did_you_mean, load_all
 from evorl.config.nodes import node_from_config, node_type, plain
-from evorl.config.values import checked_mapping, checked_value
+from evorl.config.values import checked_mapping, checked_value, field_types
 from evorl.distributions import ActionDistribution, Categorical, distribution_for
 from evorl.envs.env import Env
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
@@ -80,7 +79,7 @@ class Agent(PyTreeNode):
         """
         cls.check_action_space(env.action_space)
         settings = cls.complete_config(config)
-        for name, annotation in typing.get_type_hints(type(cls.part_settings)).items():
+        for name, annotation in field_types(type(cls.part_settings)).items():
             expected = Mapping if node_type(annotation) is not None else annotation
             settings[name] = checked_value(settings[name], expected, f"agent.{name}")
         parts = cls.parts(settings, env)
@@ -102,7 +101,7 @@ class Agent(PyTreeNode):
         """The ``agent`` part of a config, with the class's values where it is silent."""
         config = plain(checked_mapping(config, "agent"))
         parts = type(cls.part_settings)
-        of_parts = {name: value for name, value in config.items() if name in typing.get_type_hints(parts)}
+        of_parts = {name: value for name, value in config.items() if name in field_types(parts)}
         fields = completed(cls, {name: value for name, value in config.items() if name not in of_parts}, where="agent")
         built = {f.name for f in dataclasses.fields(cls) if f.metadata.get("built")}
         fields = {name: value for name, value in fields.items() if name in config or name not in built}

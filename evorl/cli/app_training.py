@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,8 +59,10 @@ def agent_facts(agent: str) -> AgentFacts:
         raise ValueError(
             f"{agent} does not learn from simulators that come by themselves. These do: {', '.join(served_agents())}."
         )
-    acts_in = typing.get_type_hints(workflow)["agent"].acts_in
+    from evorl.config.values import field_types
     from evorl.workflows.off_policy import OffPolicyWorkflow
+
+    acts_in = field_types(workflow)["agent"].acts_in
 
     return AgentFacts(
         file=file,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.nodes import default_of, described_node, has_name, node_type
+from evorl.config.values import field_types
 from evorl.types import PyTreeNode
 
 
@@ -26,7 +26,7 @@ def completed(
         ValueError: the mapping names a variant that there is not, in words.
     """
     settings: dict[str, Any] = {}
-    hints = typing.get_type_hints(cls)
+    hints = field_types(cls)
     for field in _fields(cls):
         value = config.get(field.name, dataclasses.MISSING)
         field_default = default_of(field) if default is None else getattr(default, field.name)

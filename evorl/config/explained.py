@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evorl.config.nodes import described_node, node_type
+from evorl.config.values import field_types
 
 _SECTION = re.compile(r"^(?:Attributes|Settings):\n((?:[ ].*\n|\n)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^    (\w+): (.*(?:\n(?:     .*|(?=\n)))*)", re.MULTILINE)
@@ -34,9 +34,9 @@ def explained(cls: type, config: Mapping[str, Any], above: str = "") -> Iterator
         config: as ``completed`` gives it.
         above: the path of the config, with a dot at its end.
     """
-    texts, hints = explanations(cls), typing.get_type_hints(cls)
+    texts, hints = explanations(cls), field_types(cls)
     if (parts := getattr(cls, "part_settings", None)) is not None:
-        texts, hints = texts | explanations(type(parts)), hints | typing.get_type_hints(type(parts))
+        texts, hints = texts | explanations(type(parts)), {**hints, **field_types(type(parts))}
     for name, value in config.items():
         nested = node_type(hints.get(name))
         path = f"{above}{name}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges
+from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
 
@@ -52,7 +52,7 @@ def fields_from_config(
     Raises:
         ValueError: a value is not of the type of its field, or out of the range that the class declares.
     """
-    annotations = typing.get_type_hints(cls)
+    annotations = field_types(cls)
     ranges = declared_ranges(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
     values = {}
@@ -98,7 +98,7 @@ def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type
 
 def has_name(cls: type[PyTreeNode]) -> bool:
     """Whether a name by itself is short for a mapping that holds nothing else."""
-    return hasattr(cls, "variant") or "name" in typing.get_type_hints(cls)
+    return hasattr(cls, "variant") or "name" in field_types(cls)
 
 
 def default_of(field: dataclasses.Field) -> Any:

@@ -5,6 +5,7 @@ Ranges are checked while building only: later a number may be traced, or a batch
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 import typing
@@ -15,6 +16,12 @@ import numpy as np
 
 from evorl.config.names import did_you_mean, no_such
 from evorl.types import PyTreeNode
+
+
+@functools.cache
+def field_types(cls: type) -> Mapping[str, Any]:
+    """What the fields of a class and its bases are annotated with, by name; resolved once, and asked for often."""
+    return types.MappingProxyType(typing.get_type_hints(cls))
 
 
 def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:

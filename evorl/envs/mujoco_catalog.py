@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_value
+from evorl.config.values import check_names, checked_value, field_types
 from evorl.envs.mujoco_runners import Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Swimmer, Walker2d
 from evorl.envs.mujoco_task import InvertedDoublePendulum, InvertedPendulum, Pusher, Range, Reacher, Task
 
@@ -45,7 +44,7 @@ def make_task(library: str, name: str, options: Mapping[str, Any], names: Iterab
     if name not in names:
         raise ValueError(no_such(f"task of {library}", name, names))
     task_class = TASKS[name]
-    annotations = typing.get_type_hints(task_class)
+    annotations = field_types(task_class)
     fields = [field.name for field in dataclasses.fields(task_class)]
     check_names(options, [*fields, *others], f"option of {library}/{name}")
     return task_class(**{x: _checked(value, annotations[x], x) for x, value in options.items()})

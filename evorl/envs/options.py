@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.config.values import checked_value
+from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
 
@@ -57,7 +56,7 @@ class EnvOptions:
     randomization: Any = None
 
     def __post_init__(self) -> None:
-        for name, annotation in typing.get_type_hints(EnvOptions).items():
+        for name, annotation in field_types(EnvOptions).items():
             object.__setattr__(self, name, checked_value(getattr(self, name), annotation, name))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from typing import Any
 
 from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_mapping, checked_value
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.evaluator import observes_goals
@@ -39,7 +38,7 @@ class Keeping:
     plot_dimensions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(Keeping)
+        hints = field_types(Keeping)
         for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
             object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -20,6 +20,7 @@ from evorl.types import Key
 STATISTICS = "batch_stats"
 
 
+@functools.cache  # layers of one kind share it, and so are equal to Flax
 def kernel_initializer(orthogonal: bool, scale: float) -> jax.nn.initializers.Initializer:
     """Initial weights of one layer: orthogonal times ``scale`` (Saxe et al. 2014), or uniform with that gain."""
     if orthogonal:
@@ -93,9 +94,23 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
     return jax.lax.dot_general(x, transposed, (((x.ndim - 1,), (1,)), ((), ())), **options)
 
 
+class Dense(nn.Dense):
+    """Flax's dense layer, which takes the parameters that it is given.
+
+    Flax compares their shapes with those of fresh ones, and to know these traces the initializer wherever a layer is
+    used. Parameters of other shapes cannot be multiplied, which JAX says.
+    """
+
+    @nn.nowrap
+    def param(self, name: str, init_fn: Callable[..., Any], *init_args: Any, **options: Any) -> Any:
+        """The parameter of this name, a fresh one where there is none."""
+        given = self.get_variable("params", name)
+        return super().param(name, init_fn, *init_args, **options) if given is None else given
+
+
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:
     """A dense layer with biases of zero and the weights of ``kernel_initializer``."""
-    return nn.Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
+    return Dense(size, kernel_init=kernel_initializer(orthogonal, scale), dot_general=_product, name=name)
 
 
 def convolution(filters: int, size: int, stride: int, border: str, orthogonal: bool, scale: float) -> nn.Conv:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import no_such
-from evorl.networks.layers import kernel_initializer, orthogonal_matrix
+from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import Layer, Torso, network_input
 from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
@@ -206,8 +206,8 @@ def build_cell(config: Any) -> Cell | None:
 
 
 def _input_product(size: int) -> nn.Dense:
-    return nn.Dense(size, kernel_init=kernel_initializer(False, 1.0))
+    return Dense(size, kernel_init=kernel_initializer(False, 1.0))
 
 
 def _state_product(size: int, use_bias: bool = False) -> nn.Dense:
-    return nn.Dense(size, use_bias=use_bias, kernel_init=orthogonal_matrix)
+    return Dense(size, use_bias=use_bias, kernel_init=orthogonal_matrix)

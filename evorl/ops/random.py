@@ -115,7 +115,8 @@ def per_leaf(sample_fn: Callable[..., Any], key: Key, tree: Any, *others: Any) -
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _threefry_2x32(key: jax.Array, high: Any, low: Any) -> tuple[jax.Array, jax.Array]:
+@jax.jit  # so that it is traced once for a shape, not for each draw: there are dozens in a training
+def _threefry_2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Twenty rounds on the counter ``(high, low)`` under ``key`` ``[2]``, as in section 3.2 of the paper."""
     words = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     x, y = high + words[0], low + words[1]
@@ -128,7 +129,7 @@ def _threefry_2x32(key: jax.Array, high: Any, low: Any) -> tuple[jax.Array, jax.
     return x, y
 
 
-def _counters(shape: Sequence[int]) -> tuple[Any, jax.Array]:
+def _counters(shape: Sequence[int]) -> tuple[jax.Array, jax.Array]:
     size = int(np.prod(shape, dtype=np.int64))
     if size >= 2**32:
         raise ValueError(f"a draw inside a loop has less than 2^32 numbers, got shape {tuple(shape)}.")

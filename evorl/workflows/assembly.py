@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-import typing
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from evorl.config.defaults import completed
 from evorl.config.names import load
 from evorl.config.nodes import default_of, fields_from_config, plain
-from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types, positive
 from evorl.envs import AutoresetMode, create_env
 from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
@@ -65,7 +64,7 @@ def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, 
     if "num_envs" in keys:
         complete |= {"num_envs": cls.default_num_envs, "autoreset_mode": AutoresetMode.NORMAL.value}
     if "agent" in keys:
-        agent = typing.get_type_hints(cls)["agent"]
+        agent = field_types(cls)["agent"]
         complete["agent"] = agent.complete_config(config.get("agent"))
     others = {name: value for name, value in config.items() if name in whole - {"agent"} or name not in complete}
     named = {"workflow": config["workflow"]} if "workflow" in config else {}

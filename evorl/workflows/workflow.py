@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import threading
-import typing
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent
 from evorl.config.names import load
-from evorl.config.values import positive
+from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
@@ -132,7 +131,7 @@ class Workflow(PyTreeNode):
         Raises:
             ValueError: the algorithm cannot act in the action space.
         """
-        return typing.get_type_hints(cls)["agent"].from_config(config, env)
+        return field_types(cls)["agent"].from_config(config, env)
 
     @property
     def corrects_lag(self) -> bool:
