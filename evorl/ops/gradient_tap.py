@@ -91,7 +91,12 @@ def taps_in(state: Any) -> list[TappedGradient]:
 
 def with_fresh_taps(state: Tree) -> Tree:
     """The state as before the first gradient."""
-    return jax.tree.map(lambda x: TappedGradient.of_none(x.gradient) if _is_tapped(x) else x, state, is_leaf=_is_tapped)
+    return jax.tree.map(lambda x: _cleared(x) if _is_tapped(x) else x, state, is_leaf=_is_tapped)
+
+
+@jax.jit
+def _cleared(tap: TappedGradient) -> TappedGradient:
+    return TappedGradient.of_none(tap.gradient)
 
 
 def owned_by_optimizers(workflow: Any, agent_state: Any) -> dict[str, Any]:

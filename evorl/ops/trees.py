@@ -72,6 +72,12 @@ def array_library(tree: Any) -> Any:
     return np if on_host else jnp
 
 
+@jax.jit
+def copied(tree: Tree) -> Tree:
+    """The same arrays in memory of their own, by one program."""
+    return jax.tree.map(jnp.copy, tree)
+
+
 def stack_trees(trees: Sequence[Tree], axis: int = 0) -> Tree:
     """Trees of one structure joined along a new axis of every leaf; trees of NumPy arrays give NumPy arrays."""
     library = array_library(trees)

@@ -30,7 +30,7 @@ import numpy as np
 from evorl.config.values import checked_value, require_positive
 from evorl.metrics import WideCounter
 from evorl.ops.optimization import Optimizer
-from evorl.ops.trees import tree_where
+from evorl.ops.trees import copied, tree_where
 from evorl.types import Params, PyTreeData, PyTreeNode, pytree_field
 
 Mode: TypeAlias = Literal["fifo", "averaging", "delay_compensation"]
@@ -120,7 +120,7 @@ class ParameterServerState(PyTreeData):
 @jax.jit
 def create(settings: ParameterServerSettings, params: Params) -> ParameterServerState:
     """The state before the first push; ``params`` are copied."""
-    params = jax.tree.map(jnp.copy, params)
+    params = copied(params)
     history = None
     if settings.mode == "delay_compensation":
         rows = jax.tree.map(lambda x: jnp.zeros((settings.history, *x.shape), x.dtype).at[0].set(x), params)
@@ -165,7 +165,7 @@ def push(
 
 def pull(state: ParameterServerState) -> tuple[Params, int]:
     """Copies of the present parameters, and the server's step, to be told in the push that follows."""
-    return jax.tree.map(jnp.copy, state.params), int(state.step)
+    return copied(state.params), int(state.step)
 
 
 @functools.partial(jax.jit, donate_argnames="state")

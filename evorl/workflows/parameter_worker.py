@@ -19,6 +19,7 @@ from evorl.config.nodes import node_from_config
 from evorl.envs.remote import is_remote
 from evorl.ops import processes
 from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, taps_in, with_fresh_taps
+from evorl.ops.trees import copied
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.parameter_server import ParameterServerSettings, Sent
@@ -211,12 +212,12 @@ class ParameterWorker:
         Raises:
             ValueError: gradients are sent, and an iteration takes several gradient steps.
         """
-        own = jax.tree.map(jnp.copy, params)  # the iteration takes the memory of its state
+        own = copied(params)  # the iteration takes the memory of its state
         state = self._state.replace(agent_state=self.served.put_into(self._state.agent_state, own))
         metrics, self._state = self._at(step).iterate(with_fresh_taps(state), 1, self._message)
         if metrics is None:
             return Work(None, 0, PyTreeDict())
-        metrics = processes.on_host(jax.tree.map(lambda x: x[0], metrics))
+        metrics = jax.tree.map(lambda x: x[0], processes.on_host(metrics))
         steps = self._workflow.timesteps_per_iteration or int(metrics.pop("timesteps"))
         self._done += steps
         self._unsent += steps
@@ -242,4 +243,9 @@ class ParameterWorker:
         return PyTreeDict({name: tap.gradient}) if count else None
 
     def _delta(self, before: Params) -> Params:
-        return jax.tree.map(jnp.subtract, self.served.taken_from(self._state.agent_state), before)
+        return _difference(self.served.taken_from(self._state.agent_state), before)
+
+
+@jax.jit
+def _difference(after: Params, before: Params) -> Params:
+    return jax.tree.map(jnp.subtract, after, before)
