@@ -10,6 +10,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from evorl.ops import collectives
 from evorl.ops.collectives import on_cpu
@@ -95,17 +96,16 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
 
 
 class Dense(nn.Dense):
-    """Flax's dense layer, which takes the parameters that it is given.
+    """Flax's dense layer, which takes the parameters that it is given where they are of its shapes.
 
-    Flax compares their shapes with those of fresh ones, and to know these traces the initializer wherever a layer is
-    used. Parameters of other shapes cannot be multiplied, which JAX says.
+    Flax compares them with fresh ones, whose initializer is traced for it wherever a layer is used.
     """
 
     @nn.nowrap
     def param(self, name: str, init_fn: Callable[..., Any], *init_args: Any, **options: Any) -> Any:
-        """The parameter of this name, a fresh one where there is none."""
+        """The parameter of this name. Flax makes it where there is none, and says what does not fit."""
         given = self.get_variable("params", name)
-        return super().param(name, init_fn, *init_args, **options) if given is None else given
+        return given if np.shape(given) == init_args[0] else super().param(name, init_fn, *init_args, **options)
 
 
 def dense(size: int, orthogonal: bool, scale: float, name: str | None = None) -> nn.Dense:

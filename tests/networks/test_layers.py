@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.errors import ScopeParamShapeError
 
-from evorl.networks.layers import dense, orthogonal_matrix
+from evorl.networks.layers import Dense, dense, orthogonal_matrix
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (5, 6))
@@ -27,6 +31,24 @@ def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) ->
 
     results = jax.jit(lambda: (derivatives(loss), derivatives(plain)))()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
+
+
+def test_no_fresh_parameters_are_made_where_there_are_some() -> None:
+    made = []
+
+    def initializer(key: jax.Array, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+        made.append(shape)
+        return jax.random.normal(key, shape, dtype)
+
+    params = Dense(3, kernel_init=initializer).init(KEY, X)
+    assert made.pop() == (6, 3)
+    outputs = Dense(3, kernel_init=initializer).apply(params, X)
+    assert not made
+    np.testing.assert_array_equal(outputs, nn.Dense(3).apply(params, X))
+    for name, shape in {"kernel": (6, 4), "bias": (1,)}.items():
+        others = {"params": {**params["params"], name: np.zeros(shape)}}
+        with pytest.raises(ScopeParamShapeError, match=rf'"{name}".* has shape {re.escape(str(shape))}'):
+            Dense(3, kernel_init=initializer).apply(others, X)
 
 
 def test_orthogonal_weights_have_their_gain() -> None:
