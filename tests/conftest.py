@@ -78,7 +78,8 @@ def few_programs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def flags() -> str:
-    """The compiler's, before any test."""
+    """The compiler's, before any test: they and the number of devices are settled, whichever test is the first."""
+    jax.devices()
     return os.environ["XLA_FLAGS"]
 
 

@@ -15,6 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
 
@@ -132,7 +133,7 @@ class Actors(ByValue):
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
     # The learner's next update donates what the actors are told: they get copies.
-    return jax.tree.map(jnp.copy, acting), state
+    return copied(acting), state
 
 
 @functools.partial(jax.jit, donate_argnames="state")

@@ -45,8 +45,10 @@ def agent_facts(agent: str) -> AgentFacts:
 
     from omegaconf import OmegaConf
 
+    from evorl.config.values import field_types
     from evorl.envs.space import ActionSpaces
     from evorl.workflows.assembly import workflow_class
+    from evorl.workflows.off_policy import OffPolicyWorkflow
 
     folder = config_folder() / "agent"
     names = config_names(folder)
@@ -59,11 +61,7 @@ def agent_facts(agent: str) -> AgentFacts:
         raise ValueError(
             f"{agent} does not learn from simulators that come by themselves. These do: {', '.join(served_agents())}."
         )
-    from evorl.config.values import field_types
-    from evorl.workflows.off_policy import OffPolicyWorkflow
-
     acts_in = field_types(workflow)["agent"].acts_in
-
     return AgentFacts(
         file=file,
         source=Path(inspect.getfile(workflow)),

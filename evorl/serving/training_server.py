@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
 from evorl.agent import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
-from evorl.ops.trees import Packed
+from evorl.ops.trees import Packed, copied
 from evorl.serving.answering import Answering
 from evorl.serving.client_metrics import ClientMetrics
 from evorl.serving.event_thread import EventThread
@@ -199,13 +198,13 @@ def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:
 def _begin(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
     # The learner's next update donates what the server goes on acting by: it gets copies.
-    return jax.tree.map(jnp.copy, acting), state
+    return copied(acting), state
 
 
 @jax.jit
 def _peek(workflow: Any, state: State) -> tuple[Any, State]:
     acting, state = workflow.acting(state)
-    return jax.tree.map(jnp.copy, acting), state
+    return copied(acting), state
 
 
 @functools.partial(jax.jit, donate_argnames="state")

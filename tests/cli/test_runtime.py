@@ -27,12 +27,10 @@ def _settings() -> tuple[str | None, float]:
 @pytest.fixture(autouse=True)
 def fresh_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A user who has set nothing; afterwards the settings of the tests are back."""
-    jax.devices()  # from here on the number of devices is settled
     before = _settings()
     for name in (FOLDER, SECONDS):
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))  # put back afterwards
     jax.config.update(FOLDER, None)
     jax.config.update(SECONDS, 1.0)
     yield
