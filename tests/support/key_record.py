@@ -1,17 +1,58 @@
-"""Traced programs whose every use of a random key is written down while they run."""
+"""Traced programs whose every use of a random key is written down."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 from jax.extend.core import primitives
 
 from tests.support.needed_equations import CONSUMING, NeededEquations, only, spread
+
+MOST_ROUNDS = 128  # that are seen of a loop that goes on until something is so
+
+
+@dataclasses.dataclass
+class KeyUse:
+    """Keys that one equation draws from, splits or folds, at each round of the loops around it.
+
+    Attributes:
+        words: of the keys, as the last axis.
+        numbers: what each is folded with, ``None`` where they are not.
+        happened: by round, whether it came to that; a branch that is not taken uses nothing.
+        lost: by round, whether there were more than there is room for.
+        record: the record it is of.
+    """
+
+    words: jax.Array
+    numbers: jax.Array | None
+    happened: jax.Array
+    lost: jax.Array
+    record: KeyRecord = dataclasses.field(metadata={"static": True})
+
+    def write_down(self) -> None:
+        """Count it, once computed.
+
+        Raises:
+            ValueError: rounds of a loop are missing.
+        """
+        if np.any(self.lost):
+            raise ValueError(f"a loop that uses keys took more than {MOST_ROUNDS} rounds: make it shorter in the test")
+        happened, words = np.asarray(self.happened), np.asarray(self.words)
+        rows = [row.tobytes() for row in words[happened].reshape(-1, words.shape[-1])]
+        if self.numbers is None:
+            self.record.consumed.update(rows)
+        else:
+            self.record.folded.update(zip(rows, np.asarray(self.numbers)[happened].ravel().tolist(), strict=True))
+
+
+jax.tree_util.register_dataclass(KeyUse)
 
 
 class KeyRecord:
@@ -25,7 +66,7 @@ class KeyRecord:
     def __init__(self) -> None:
         self.consumed: Counter[bytes] = Counter()
         self.folded: Counter[tuple[bytes, int]] = Counter()
-        self._programs: dict[Any, tuple[Callable[..., list[Any]], Any]] = {}
+        self._programs: dict[Any, tuple[Callable[..., Any], Any]] = {}
         self._needed = NeededEquations()
         self._elsewhere: dict[str, KeyRecord] = {}
 
@@ -50,7 +91,8 @@ class KeyRecord:
         self._elsewhere = dict(elsewhere or {})
         _reported(self._reporting(jax.make_jaxpr(fn)(*args), False), args)
 
-    def _reporting(self, program: core.ClosedJaxpr, wanted: bool) -> Callable[..., list[Any]]:
+    def _reporting(self, program: core.ClosedJaxpr, wanted: bool) -> Callable[..., tuple[list[Any], list[KeyUse]]]:
+        """The uses are results of the program like others: one that called Python could not be kept once compiled."""
         return jax.jit(
             lambda *leaves: self._evaluate(program, leaves, [wanted] * len(program.jaxpr.outvars)),
             compiler_options={"xla_backend_optimization_level": 0},  # compiles in half the time
@@ -67,95 +109,124 @@ class KeyRecord:
         problems += [f"{key.hex()} consumed and folded" for key in {k for k, _ in folded} & set(consumed)]
         return problems
 
-    def _note_consumed(self, words: np.ndarray) -> None:
-        self.consumed.update(_rows(words))
-
-    def _note_folded(self, words: np.ndarray, numbers: np.ndarray) -> None:
-        keys, numbers = np.broadcast_arrays(np.arange(words[..., 0].size).reshape(words.shape[:-1]), numbers)
-        rows = _rows(words)
-        self.folded.update((rows[k], int(n)) for k, n in zip(keys.ravel(), numbers.ravel(), strict=True))
-
-    def _evaluate(self, program: Any, args: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """The program's equations over again, as far as they are needed for the ``wanted`` results and for keys, whose
-        uses are reported. Other results are ``None``, as arguments may be that are not needed.
+    def _evaluate(self, program: Any, args: Sequence[Any], wanted: Sequence[bool]) -> tuple[list[Any], list[KeyUse]]:
+        """The program's equations over again, as far as they are needed for the ``wanted`` results and for keys, and
+        what uses keys. Other results are ``None``, as arguments may be that are not needed.
         """
         jaxpr, consts = (program.jaxpr, program.consts) if hasattr(program, "jaxpr") else (program, [])
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values |= dict(zip(jaxpr.invars, args, strict=True))
+        uses: list[KeyUse] = []
 
         def read(atom: Any) -> Any:
             return atom.val if isinstance(atom, core.Literal) else values.get(atom)
 
         for eqn, results in self._needed.of(jaxpr, wanted)[0]:
-            outputs = self._apply(eqn, [read(atom) for atom in eqn.invars], results)
+            outputs, more = self._apply(eqn, [read(atom) for atom in eqn.invars], results)
             values |= dict(zip(eqn.outvars, outputs, strict=True))
-        return [read(atom) if is_wanted else None for atom, is_wanted in zip(jaxpr.outvars, wanted, strict=True)]
+            uses += more
+        return [read(atom) if is_wanted else None for atom, is_wanted in zip(jaxpr.outvars, wanted, strict=True)], uses
 
-    def _apply(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
+    def _apply(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
         if eqn.primitive is primitives.scan_p:
             return self._scan(eqn, operands, results)
         if eqn.primitive is primitives.while_p:
             return self._while(eqn, operands, results)
         if eqn.primitive is primitives.cond_p:
-            branches = [
-                lambda *args, branch=branch: only(self._evaluate(branch, args, results), results)
-                for branch in eqn.params["branches"]
-            ]
-            return spread(jax.lax.switch(operands[0], branches, *operands[1:]), results)
+            return self._cond(eqn, operands, results)
         if (program := self._needed.called(eqn)) is not None:
             return self._elsewhere.get(eqn.params.get("name"), self)._evaluate(program, operands, results)
+        uses = []
         if eqn.primitive in CONSUMING:
-            jax.debug.callback(self._note_consumed, jax.random.key_data(operands[0]))
+            uses = [self._use(operands[0], None)]
         elif eqn.primitive is primitives.random_fold_in_p:
-            jax.debug.callback(self._note_folded, jax.random.key_data(operands[0]), operands[1])
+            uses = [self._use(*jnp.broadcast_arrays(*operands))]
         elif self._needed.uses_keys(eqn):
             raise NotImplementedError(f"keys are used within {eqn.primitive}")
-        return _bind(eqn, operands) if any(results) else [None] * len(results)
+        return _bind(eqn, operands) if any(results) else [None] * len(results), uses
 
-    def _scan(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
+    def _use(self, keys: jax.Array, numbers: jax.Array | None) -> KeyUse:
+        return KeyUse(jax.random.key_data(keys), numbers, jnp.array(True), jnp.array(False), self)
+
+    def _cond(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
+        """The branch that is taken; the uses of all, of which those of others did not happen."""
+        branches = [
+            jax.jit(lambda *args, branch=branch: self._evaluate(branch, args, results))
+            for branch in eqn.params["branches"]
+        ]
+        uses = [jax.eval_shape(branch, *operands[1:])[1] for branch in branches]
+
+        def taken(number: int) -> Callable[..., tuple[list[Any], list[list[KeyUse]]]]:
+            def branch(*args: Any) -> tuple[list[Any], list[list[KeyUse]]]:
+                outputs, own = branches[number](*args)
+                nothing = jax.tree.map(lambda use: jnp.zeros(use.shape, use.dtype), uses)
+                return outputs, [*nothing[:number], own, *nothing[number + 1 :]]
+
+            return branch
+
+        outputs, found = jax.lax.switch(operands[0], [taken(i) for i in range(len(branches))], *operands[1:])
+        return outputs, [use for of_one in found for use in of_one]
+
+    def _scan(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
         program, num_consts = eqn.params["jaxpr"], eqn.params["num_consts"]
         kept, num_carry = self._needed.carried(eqn, results), eqn.params["num_carry"]
         wanted = [*kept, *results[num_carry:]]
         has_row = self._needed.of(program, wanted)[1][num_consts + num_carry :]
         consts, carry, rows = (operands[:num_consts], *_cut(operands[num_consts:], num_carry))
 
-        def body(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        def body(carry: list[Any], row: list[Any]) -> tuple[list[Any], tuple[list[Any], list[KeyUse]]]:
             args = [*consts, *spread(carry, kept), *spread(row, has_row)]
-            carry, outputs = _cut(self._evaluate(program, args, wanted), num_carry)
-            return only(carry, kept), only(outputs, results[num_carry:])
+            found, uses = self._evaluate(program, args, wanted)
+            carry, outputs = _cut(found, num_carry)
+            return only(carry, kept), (only(outputs, results[num_carry:]), uses)
 
         length, reverse = eqn.params["length"], eqn.params["reverse"]
-        carry, outputs = jax.lax.scan(body, only(carry, kept), only(rows, has_row), length=length, reverse=reverse)
-        return [*spread(carry, kept), *spread(outputs, results[num_carry:])]
+        carry, (outputs, uses) = jax.lax.scan(
+            body, only(carry, kept), only(rows, has_row), length=length, reverse=reverse
+        )
+        return [*spread(carry, kept), *spread(outputs, results[num_carry:])], uses
 
-    def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> list[Any]:
+    def _while(self, eqn: core.JaxprEqn, operands: list[Any], results: list[bool]) -> tuple[list[Any], list[KeyUse]]:
+        """A loop whose rounds nobody knows before: there is room for the uses of some."""
         condition_consts, rest = _cut(operands, eqn.params["cond_nconsts"])
         body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
         kept, condition, body = (self._needed.carried(eqn, results), eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
-        last = jax.lax.while_loop(
-            lambda carry: self._evaluate(condition, [*condition_consts, *spread(carry, kept)], [True])[0],
-            lambda carry: only(self._evaluate(body, [*body_consts, *spread(carry, kept)], kept), kept),
-            only(carry, kept),
-        )
-        return spread(last, kept)
+
+        @jax.jit
+        def one_round(carry: list[Any]) -> tuple[list[Any], list[KeyUse]]:
+            outputs, uses = self._evaluate(body, [*body_consts, *spread(carry, kept)], kept)
+            return only(outputs, kept), uses
+
+        def goes_on(state: tuple[list[Any], Any, Any]) -> Any:
+            (found,), uses = self._evaluate(condition, [*condition_consts, *spread(state[0], kept)], [True])
+            if uses:
+                raise NotImplementedError("keys are used to tell whether a loop goes on")
+            return found
+
+        def next_round(state: tuple[list[Any], Any, Any]) -> tuple[list[Any], Any, Any]:
+            carry, number, uses = state
+            carry, more = one_round(carry)
+            return carry, number + 1, jax.tree.map(lambda all, one: all.at[number].set(one, mode="drop"), uses, more)
+
+        uses = jax.eval_shape(one_round, only(carry, kept))[1]
+        uses = jax.tree.map(lambda use: jnp.zeros((MOST_ROUNDS, *use.shape), use.dtype), uses)
+        last, num_rounds, uses = jax.lax.while_loop(goes_on, next_round, (only(carry, kept), 0, uses))
+        for use in uses:
+            use.lost |= num_rounds > MOST_ROUNDS
+        return spread(last, kept), uses
 
 
 def _cut(values: Sequence[Any], num: int) -> tuple[list[Any], list[Any]]:
     return list(values[:num]), list(values[num:])
 
 
-def _reported(program: Callable[..., list[Any]], args: Sequence[Any]) -> list[Any]:
-    results = program(*jax.tree.leaves(args))
-    jax.block_until_ready(results)
-    jax.effects_barrier()  # what is reported has arrived
+def _reported(program: Callable[..., tuple[list[Any], list[KeyUse]]], args: Sequence[Any]) -> list[Any]:
+    results, uses = program(*jax.tree.leaves(args))
+    for use in jax.device_get(uses):
+        use.write_down()
     return results
 
 
 def _bind(eqn: core.JaxprEqn, operands: list[Any]) -> list[Any]:
     results = eqn.primitive.bind(*operands, **eqn.params)
     return results if eqn.primitive.multiple_results else [results]
-
-
-def _rows(words: np.ndarray) -> list[bytes]:
-    words = np.asarray(words)
-    return [row.tobytes() for row in words.reshape(-1, words.shape[-1])]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 
-from tests.support.key_record import KeyRecord
+from tests.support.key_record import MOST_ROUNDS, KeyRecord
 
 
 def test_the_record_sees_misuse() -> None:
@@ -23,6 +24,47 @@ def test_the_record_sees_misuse() -> None:
 
     record = KeyRecord()
     record.run(lambda key: [jax.random.normal(k) for k in jax.random.split(key)], jax.random.key(0))
+    assert record.misused() == []
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_of_branches_only_the_one_that_is_taken_uses_keys(taken: int) -> None:
+    record = KeyRecord()
+    record.run(
+        lambda key, number: jax.lax.switch(number, [jax.random.normal, lambda key: jax.random.uniform(key, 2)[0]], key),
+        jax.random.key(0),
+        jnp.asarray(taken),
+    )
+    assert sum(record.consumed.values()) == 1
+    assert record.misused() == []
+
+
+def draw_in_rounds(key: jax.Array, num_rounds: jax.Array) -> jax.Array:
+    return jax.lax.fori_loop(0, num_rounds, lambda i, total: total + jax.random.normal(jax.random.fold_in(key, i)), 0.0)
+
+
+@pytest.mark.parametrize("num_rounds", [0, 3])
+def test_every_round_of_a_loop_is_seen(num_rounds: int) -> None:
+    record = KeyRecord()
+    record.run(draw_in_rounds, jax.random.key(0), jnp.asarray(num_rounds))
+    assert sorted(number for _, number in record.folded) == list(range(num_rounds))
+    assert sum(record.consumed.values()) == num_rounds
+    assert record.misused() == []
+
+
+def test_rounds_there_is_no_room_for_are_told() -> None:
+    with pytest.raises(ValueError, match=f"a loop that uses keys took more than {MOST_ROUNDS} rounds"):
+        KeyRecord().run(draw_in_rounds, jax.random.key(0), jnp.asarray(MOST_ROUNDS + 1))
+
+
+def test_loops_in_loops_are_seen() -> None:
+    def nested(key: jax.Array, num_rounds: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda i: draw_in_rounds(jax.random.fold_in(key, i), num_rounds), jnp.arange(3))
+
+    record = KeyRecord()
+    record.run(nested, jax.random.key(0), jnp.asarray(2))
+    assert len(record.folded) == 3 + 3 * 2
+    assert len(record.consumed) == 3 * 2
     assert record.misused() == []
 
 
