@@ -71,9 +71,11 @@ def few_programs() -> Iterator[None]:
 
     To look takes 34 ms where there are 30,000 maps, and no 40 tests add more than 11,000 (of 65,530).
     """
+    from tests.support.compilation import forget_programs_at_hand
+
     yield
-    if next(_tests) % 40 == 0:
-        release_programs()
+    if next(_tests) % 40 == 0 and release_programs():
+        forget_programs_at_hand()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
+from jax._src import compilation_cache, compiler, distributed
 from jax._src.interpreters import mlir
 
 from evorl.cli.runtime import cache_folder
@@ -17,6 +20,9 @@ from evorl.runs.files import RunFolderError, make_private_folder
 
 DAYS_KEPT = 30  # a compiled program that was not read for so long is forgotten
 LOWERINGS_PER_CONTEXT = 200  # constants of programs stay in a context as long as it does
+MOST_AT_HAND = 50  # programs that were read last; with 1,600 a quarter more would not be read again
+
+_at_hand: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 
 
 @contextlib.contextmanager
@@ -76,6 +82,46 @@ def keep_programs() -> None:
     for name in ("jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes"):
         os.environ.setdefault(name.upper(), "-1")  # single operations too
         jax.config.update(name, -1)
+    _read_once()
+
+
+def _read_once() -> None:
+    """Give a program that was read lately out again: a fifth of all that are read, mostly by the test before."""
+    read = compilation_cache.get_executable_and_time
+
+    def at_hand_or_read(key: str, options: Any, backend: Any, devices: Any) -> tuple[Any, Any]:
+        if (key, devices) not in _at_hand:
+            found = read(key, options, backend, devices)
+            if found[0] is None:
+                return found
+            _at_hand[key, devices] = found
+        _at_hand.move_to_end((key, devices))
+        while len(_at_hand) > MOST_AT_HAND:
+            _at_hand.popitem(last=False)
+        return _at_hand[key, devices]
+
+    compilation_cache.get_executable_and_time = at_hand_or_read
+
+
+def forget_programs_at_hand() -> None:
+    """They take memory maps of the process, too."""
+    _at_hand.clear()
+
+
+def every_process_keeps_programs() -> None:
+    """Of several processes JAX lets only the first write, for fear of file systems that are shared by machines; but on
+    CPUs each has programs of its own, for its own device.
+    """
+    write, state = compiler._cache_write, distributed.global_state
+
+    def written(*program: Any) -> None:
+        index, state.process_id = state.process_id, 0
+        try:
+            write(*program)
+        finally:
+            state.process_id = index
+
+    compiler._cache_write = written
 
 
 def _forget_old(folder: Path) -> None:

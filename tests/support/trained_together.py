@@ -24,6 +24,7 @@ from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
+from tests.support.compilation import every_process_keeps_programs
 from tests.support.small_workflows import contract_of
 from tests.support.training_runs import SEED
 
@@ -78,6 +79,7 @@ def main() -> None:
     """The program."""
     with leaving_together():
         prepare_runtime(NUM_DEVICES)
+        every_process_keeps_programs()
         agree()
         for name in sys.argv[2:]:
             train(Path(sys.argv[1]), name)
