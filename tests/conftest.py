@@ -48,8 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     collect_garbage_seldom()
     lower_in_one_context()
-    # What has survived twice is mostly kept by caches of JAX, millions of objects, until ``release_programs``.
-    gc.set_threshold(*gc.get_threshold()[:2], 60)
+    # What has survived twice is mostly kept by caches of JAX, millions of objects that take 5 s to go through, until
+    # ``release_programs`` does.
+    gc.set_threshold(*gc.get_threshold()[:2], 10_000)
     prepare_runtime(NUM_DEVICES, compilation_cache=False)
     if os.environ.get("EVORL_TEST_CACHE", "on") != "off":
         keep_programs()
