@@ -192,28 +192,31 @@ class KeyRecord:
         body_consts, carry = _cut(rest, eqn.params["body_nconsts"])
         kept, condition, body = (self._needed.carried(eqn, results), eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
 
+        def goes_on(carry: list[Any]) -> tuple[Any, list[KeyUse]]:
+            (found,), uses = self._evaluate(condition, [*condition_consts, *spread(carry, kept)], [True])
+            return found, uses
+
         @jax.jit
-        def one_round(carry: list[Any]) -> tuple[list[Any], list[KeyUse]]:
+        def one_round(carry: list[Any]) -> tuple[list[Any], Any, list[KeyUse]]:
             outputs, uses = self._evaluate(body, [*body_consts, *spread(carry, kept)], kept)
-            return only(outputs, kept), uses
+            carry = only(outputs, kept)
+            another, more = goes_on(carry)
+            return carry, another, uses + more
 
-        def goes_on(state: tuple[list[Any], Any, Any]) -> Any:
-            (found,), uses = self._evaluate(condition, [*condition_consts, *spread(state[0], kept)], [True])
-            if uses:
-                raise NotImplementedError("keys are used to tell whether a loop goes on")
-            return found
+        def next_round(state: tuple[list[Any], Any, Any, Any]) -> tuple[list[Any], Any, Any, Any]:
+            carry, _, number, uses = state
+            carry, another, more = one_round(carry)
+            uses = jax.tree.map(lambda all, one: all.at[number].set(one, mode="drop"), uses, more)
+            return carry, another, number + 1, uses
 
-        def next_round(state: tuple[list[Any], Any, Any]) -> tuple[list[Any], Any, Any]:
-            carry, number, uses = state
-            carry, more = one_round(carry)
-            return carry, number + 1, jax.tree.map(lambda all, one: all.at[number].set(one, mode="drop"), uses, more)
-
-        uses = jax.eval_shape(one_round, only(carry, kept))[1]
-        uses = jax.tree.map(lambda use: jnp.zeros((MOST_ROUNDS, *use.shape), use.dtype), uses)
-        last, num_rounds, uses = jax.lax.while_loop(goes_on, next_round, (only(carry, kept), 0, uses))
+        start = only(carry, kept)
+        room = jax.eval_shape(one_round, start)[2]
+        room = jax.tree.map(lambda use: jnp.zeros((MOST_ROUNDS, *use.shape), use.dtype), room)
+        another, before = goes_on(start)
+        last, _, num_rounds, uses = jax.lax.while_loop(lambda state: state[1], next_round, (start, another, 0, room))
         for use in uses:
             use.lost |= num_rounds > MOST_ROUNDS
-        return spread(last, kept), uses
+        return spread(last, kept), before + uses
 
 
 def _cut(values: Sequence[Any], num: int) -> tuple[list[Any], list[Any]]:

@@ -57,6 +57,20 @@ def test_rounds_there_is_no_room_for_are_told() -> None:
         KeyRecord().run(draw_in_rounds, jax.random.key(0), jnp.asarray(MOST_ROUNDS + 1))
 
 
+def test_what_tells_whether_a_loop_goes_on_is_seen() -> None:
+    """It is asked once more than there are rounds."""
+
+    def wait(key: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(
+            lambda i: (i < 3) & (jax.random.bits(jax.random.fold_in(key, i)) >= 0), lambda i: i + 1, 0
+        )
+
+    record = KeyRecord()
+    assert record.run(wait, jax.random.key(0)) == 3
+    assert sorted(number for _, number in record.folded) == [0, 1, 2, 3]
+    assert sum(record.consumed.values()) == 4
+
+
 def test_loops_in_loops_are_seen() -> None:
     def nested(key: jax.Array, num_rounds: jax.Array) -> jax.Array:
         return jax.lax.map(lambda i: draw_in_rounds(jax.random.fold_in(key, i), num_rounds), jnp.arange(3))
