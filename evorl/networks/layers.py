@@ -84,7 +84,7 @@ def _product(x: jax.Array, kernel: jax.Array, dimension_numbers: Any, **options:
     small; that of a kernel ``[O, I]`` is ``g.T @ x``. The barrier keeps the compiler from turning one into the other.
     """
     num_outputs, num_inputs = kernel.shape[-1], kernel.shape[0]
-    num_rows = x.size // num_inputs
+    num_rows = np.prod(x.shape[:-1])
     is_large = num_outputs > NARROW and num_inputs >= MANY_INPUTS and num_rows >= MANY_ROWS
     if is_large and on_cpu():
         rows = _with_transposed_inputs(x.reshape(-1, num_inputs), kernel)

@@ -61,7 +61,7 @@ def test_the_server_is_told_the_training_and_the_secret_is_not_among_its_words(a
         "env.action_space={n: 4}",
         "total_timesteps=100000",
     ]
-    assert {"optimizer.learning_rate=0.05", "serve.bind=0.0.0.0:7001", "serve.token=env:EVORL_SERVER_TOKEN"} < set(
+    assert {"optimizer.learning_rate=0.005", "serve.bind=0.0.0.0:7001", "serve.token=env:EVORL_SERVER_TOKEN"} < set(
         words
     )
     assert words[-3:] == ["seed=3", "--config-dir", str(app.folder / "algorithm")]

@@ -33,6 +33,13 @@ def test_layers_of_any_width_have_the_gradient_of_a_product(num_outputs: int) ->
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *results)
 
 
+def test_a_layer_without_inputs_is_its_biases() -> None:
+    layer = dense(3, orthogonal=True, scale=1.0)
+    params = layer.init(jax.random.key(0), jnp.zeros((2, 0)))
+    params["params"]["bias"] = jnp.arange(3.0)
+    assert layer.apply(params, jnp.zeros((2, 0))).tolist() == [[0.0, 1.0, 2.0]] * 2
+
+
 def test_no_fresh_parameters_are_made_where_there_are_some() -> None:
     made = []
 

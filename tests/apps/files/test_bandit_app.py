@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from evorl.algorithms.reinforce import ReinforceWorkflow
 from evorl.apps.files.bandit_app import BanditTraining
+from evorl.apps.kinds import usual_training
+from evorl.envs.env import Env, EnvState
+from evorl.envs.goals.sparse import observed
+from evorl.envs.space import Box, Discrete
+from evorl.ops.random import as_typed_key
+from evorl.types import Action, Key
 from tests.support.apps import options_for
 from tests.support.fake_agent_server import FakeAgentServer
+
+THRESHOLDS = (0.2, 0.0, -0.2, -0.5)  # of the arms, as app.yaml has them; the last one is the best
 
 
 @pytest.mark.parametrize(("arm", "chance"), [(0, 0.4207), (1, 0.5), (2, 0.5793), (3, 0.6915)])
@@ -37,3 +49,41 @@ def test_an_agent_of_continuous_actions_pulls_arms_too(server: FakeAgentServer) 
     training = BanditTraining(options_for(server.port, pulls=8))
     training.run()
     assert training.regrets == {0: pytest.approx(0.0)}
+
+
+class Arms(Env):
+    """The arms in JAX: what is seen is the constant 1, as the server shows it to an agent."""
+
+    def _identity(self) -> None:
+        return None
+
+    @property
+    def obs_space(self) -> Box:
+        return Box(-jnp.inf, jnp.inf, (1,), jnp.float32)
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(len(THRESHOLDS))
+
+    def reset(self, key: Key) -> EnvState:
+        return observed(jnp.ones(1)).replace(env_state=as_typed_key(key))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        key, draw = jax.random.split(env_state.env_state)
+        reward = jnp.where(jax.random.normal(draw) > jnp.array(THRESHOLDS)[action], 1.0, -1.0)
+        return observed(jnp.ones(1)).replace(env_state=key, reward=reward)
+
+
+def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
+    training = usual_training("reinforce", "bandit", is_off_policy=False)
+    del training["serve"]  # here nobody acts while others learn
+    pulls = BanditTraining(options_for(1)).pulls
+    arms = {"env": {"factory": f"{__name__}:Arms", "max_episode_steps": pulls}}
+    workflow = ReinforceWorkflow.build_from_config(training | arms | {"num_seeds": 64, "eval_episodes": 64})
+    state = workflow.init(0)
+    for _ in range(100):
+        _, state = workflow.step(state)
+    returns = np.asarray(workflow.evaluate(state).episode_return) / pulls
+    # In the mean the arms pay -0.16, 0, 0.16 and 0.38.
+    assert returns.shape == (64,)
+    assert returns.min() > 0.3
