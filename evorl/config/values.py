@@ -10,12 +10,14 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evorl.config.names import did_you_mean, no_such
-from evorl.types import PyTreeNode
+
+if TYPE_CHECKING:
+    from evorl.types import PyTreeNode  # imports JAX, which settings that are no workflow's do without
 
 
 @functools.cache

@@ -4,19 +4,19 @@ Several processes, on one machine or on several, may run one program: each has s
 the same compiled programs in the same order. So whatever a process learns from the clock, a signal or a disk has to be
 agreed upon before it decides what is called next. The functions below are called by all processes together, in the same
 order, but for ``are_several`` and ``is_first``, which ask nobody.
+
+JAX is imported where it is used: whoever reads run folders asks here, too, and does without it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
 Tree = TypeVar("Tree")
 Answer = TypeVar("Answer")
@@ -26,13 +26,21 @@ _BLOCK = 1024  # bytes: texts of about one length are sent by one compiled progr
 
 def are_several() -> bool:
     """Whether this program has several processes."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
     # Without that there is one process; to count them would start the backend, and settle its devices.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_first() -> bool:
     """Whether this is the process that writes: run folders, metrics, the screen."""
-    return not are_several() or jax.process_index() == 0
+    if not are_several():
+        return True
+    import jax
+
+    return jax.process_index() == 0
 
 
 def decided_by_first(decide: Callable[[], Answer]) -> Answer:
@@ -53,6 +61,8 @@ def number_of_first(number: int) -> int:
 
 
 def _of_first(array: Any) -> Any:
+    from jax.experimental import multihost_utils
+
     return multihost_utils.broadcast_one_to_all(array)
 
 
@@ -60,6 +70,8 @@ def any_says(answer: bool) -> bool:
     """Whether the answer of one of the processes is true."""
     if not are_several():
         return answer
+    from jax.experimental import multihost_utils
+
     return bool(multihost_utils.process_allgather(np.asarray(answer)).any())
 
 
@@ -70,6 +82,9 @@ def wait_for_all() -> None:
 
 def on_host(tree: Tree) -> Tree:
     """Arrays as NumPy arrays, whole in every process, also those of which each has a part; keys stay as they are."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
 
     def fetch(x: Any) -> Any:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

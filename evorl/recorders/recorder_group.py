@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from evorl.metrics import EvaluationMetrics
 from evorl.runs.recording import Chart, Recorder, Row, RunPlan
+
+if TYPE_CHECKING:
+    from evorl.metrics import EvaluationMetrics  # imports JAX
 
 
 class RecorderGroup(Recorder):

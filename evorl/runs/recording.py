@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from evorl.config.names import no_such
-from evorl.metrics import EvaluationMetrics
+
+if TYPE_CHECKING:
+    from evorl.metrics import EvaluationMetrics  # imports JAX
 
 Row: TypeAlias = Mapping[str, float | int]
 

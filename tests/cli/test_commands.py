@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from evorl.cli import commands, main, saving
 from evorl.config.names import load
+from tests.support.apps import ROOT
+from tests.support.run_folders import make_run
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["help"]])
@@ -32,6 +36,25 @@ def test_every_command_is_there_and_says_what_it_takes(name: str, capsys: pytest
     assert told.startswith(f"Usage: evorl {name} ")
     assert command.does in told
     assert all(f"  {option}=" in told for option in commands.options_of(command))
+
+
+def test_what_lists_or_supervises_does_not_wait_for_jax(tmp_path: Path) -> None:
+    """``evorl run`` starts what trains in other processes."""
+    make_run(tmp_path, "runs/a", [[1.0]])
+    code = (
+        "import sys; from evorl.cli import commands, app_running; commands.run(['runs']); print('jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *listed, imported = done.stdout.splitlines()
+    assert any(line.startswith("a ") for line in listed), listed
+    assert imported == "False"
 
 
 def test_no_such_command_is_told_with_the_nearest(
