@@ -54,7 +54,7 @@ _SMALL_BATCHES: dict[str, dict[str, Any]] = {
     "trpo": {"num_envs": 1, "rollout_length": 128},
     "pqn": {"num_envs": 4, "rollout_length": 16},
 }
-# Ten times these, REINFORCE takes a lucky arm for the best one in one training of eight.
+# Of 4,096 seeds none ends with a wrong arm by REINFORCE; at ten times its rate one of eight does.
 _FAST = {"reinforce": 0.005, "ppo": 0.01, "a2c": 0.005, "impala": 0.003, "dqn": 0.005, "pqn": 0.01}
 
 
