@@ -1,6 +1,6 @@
 """Evaluate the best checkpoint of a run: ``python scripts/evaluate.py run=<folder>``."""
 
-from evorl.cli import evaluate
+from evorl.cli.main import evaluate
 
 if __name__ == "__main__":
     evaluate()

@@ -1,6 +1,6 @@
 """Train an algorithm in an environment: ``python scripts/train.py agent=sac env=hopper``."""
 
-from evorl.cli import train
+from evorl.cli.main import train
 
 if __name__ == "__main__":
     train()

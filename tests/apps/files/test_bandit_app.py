@@ -18,8 +18,6 @@ from evorl.types import Action, Key
 from tests.support.apps import options_for
 from tests.support.fake_agent_server import FakeAgentServer
 
-THRESHOLDS = (0.2, 0.0, -0.2, -0.5)  # of the arms, as app.yaml has them; the last one is the best
-
 
 @pytest.mark.parametrize(("arm", "chance"), [(0, 0.4207), (1, 0.5), (2, 0.5793), (3, 0.6915)])
 def test_an_arm_pays_as_often_as_a_normal_number_is_above_its_threshold(arm: int, chance: float) -> None:
@@ -54,8 +52,11 @@ def test_an_agent_of_continuous_actions_pulls_arms_too(server: FakeAgentServer) 
 class Arms(Env):
     """The arms in JAX: what is seen is the constant 1, as the server shows it to an agent."""
 
-    def _identity(self) -> None:
-        return None
+    def __init__(self, thresholds: list[float]) -> None:
+        self.thresholds = thresholds
+
+    def _identity(self) -> tuple[float, ...]:
+        return tuple(self.thresholds)
 
     @property
     def obs_space(self) -> Box:
@@ -63,27 +64,27 @@ class Arms(Env):
 
     @property
     def action_space(self) -> Discrete:
-        return Discrete(len(THRESHOLDS))
+        return Discrete(len(self.thresholds))
 
     def reset(self, key: Key) -> EnvState:
         return observed(jnp.ones(1)).replace(env_state=as_typed_key(key))
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         key, draw = jax.random.split(env_state.env_state)
-        reward = jnp.where(jax.random.normal(draw) > jnp.array(THRESHOLDS)[action], 1.0, -1.0)
+        reward = jnp.where(jax.random.normal(draw) > jnp.array(self.thresholds)[action], 1.0, -1.0)
         return observed(jnp.ones(1)).replace(env_state=key, reward=reward)
 
 
 def test_a_hundred_episodes_are_enough_whatever_the_seed() -> None:
     training = usual_training("reinforce", "bandit", is_off_policy=False)
     del training["serve"]  # here nobody acts while others learn
-    pulls = BanditTraining(options_for(1)).pulls
-    arms = {"env": {"factory": f"{__name__}:Arms", "max_episode_steps": pulls}}
-    workflow = ReinforceWorkflow.build_from_config(training | arms | {"num_seeds": 32, "eval_episodes": 32})
+    bandit = BanditTraining(options_for(1))
+    arms = {"factory": f"{__name__}:Arms", "thresholds": bandit.thresholds, "max_episode_steps": bandit.pulls}
+    workflow = ReinforceWorkflow.build_from_config(training | {"env": arms, "num_seeds": 32, "eval_episodes": 32})
     state = workflow.init(0)
     for _ in range(100):
         _, state = workflow.step(state)
-    returns = np.asarray(workflow.evaluate(state).episode_return) / pulls
+    returns = np.asarray(workflow.evaluate(state).episode_return) / bandit.pulls
     # In the mean the arms pay -0.16, 0, 0.16 and 0.38.
     assert returns.shape == (32,)
     assert returns.min() > 0.3
