@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
+from evorl.config.gate import carried, carry_on
 from evorl.config.names import load
 
 _BEAT_SECONDS = 2.0
@@ -49,7 +50,7 @@ class RayPool(ActorPool):
 
     def start(self, number: int) -> None:
         """See ``ActorPool.start``."""
-        self._actors[number] = self._class.remote(self._worker, self._settings_of(number))
+        self._actors[number] = self._class.remote(self._worker, self._settings_of(number), carried())
         self._seen_at[number] = time.monotonic() + STARTING_SECONDS - SILENT_SECONDS
         self._beats[number] = (self._actors[number].beat.remote(), time.monotonic())
         self._causes.pop(number, None)
@@ -113,7 +114,8 @@ class RayPool(ActorPool):
 
 
 class _RayWorker:
-    def __init__(self, worker: str, settings: Any) -> None:
+    def __init__(self, worker: str, settings: Any, restrictions: str) -> None:
+        carry_on(restrictions)  # Ray's processes may have been started before, on another machine
         self._named, self._settings = worker, settings
         self._worker: Any = None
 

@@ -159,6 +159,7 @@ def run(arguments: Sequence[str]) -> Any:
     Raises:
         ValueError: there is no such command.
     """
+    from evorl.config.gate import scope
     from evorl.config.names import load, no_such
 
     name, *rest = arguments or ["--help"]
@@ -174,7 +175,8 @@ def run(arguments: Sequence[str]) -> Any:
     if any(flag in ("--help", "-h") for flag in rest):
         print(help_of(name), end="")
         return None
-    return load(command.runs)(rest)
+    with scope():
+        return load(command.runs)(rest)
 
 
 def overview() -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.overrides import check_run_settings
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.config.gate import scope
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -20,6 +21,7 @@ EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compila
 EVALUATION_SETTINGS += tuple(f"evaluation.{name}" for name in _KEPT)
 
 
+@scope()
 def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> float:
     """Load the best checkpoint of ``config.run`` and report ``config.eval_episodes`` episodes.
 

@@ -19,6 +19,7 @@ from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words
 from evorl.cli.training import train_run
+from evorl.config.gate import distrust, scope
 from evorl.config.names import load
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     print_any_character()
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
-    with leaving_together(), signals_in_words(), errors_in_words(config_folder()):
+    with leaving_together(), signals_in_words(), errors_in_words(config_folder()), scope():
         if names_run == "resume" and FLAG in arguments:
             print_plan(arguments)
             return
@@ -99,6 +100,8 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     folder, trust = sweep_to_resume(arguments, usual)
     if folder is None and not is_sweep(arguments):
         return False
+    if folder is not None and not trust:
+        distrust(f"the sweep in {folder}")
 
     def check(job: Sequence[str]) -> None:
         _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
@@ -121,7 +124,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
         return train_run(settings, words, place)
 
     if folder is not None:
-        resume_sweep(folder, train, resume)
+        resume_sweep(folder, train, resume, trust)
     else:
         start_sweep(arguments, check, train, usual.runs_folder)
     return True

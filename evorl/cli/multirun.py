@@ -84,17 +84,21 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], Any],
     _run_jobs(SweepFolder.create(roots[-1] if roots else usual, flags, jobs), train)
 
 
-def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained]) -> None:
-    """Go on with a sweep: what is finished is passed over, what was stopped goes on, all else starts.
+def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained], trust: bool = False) -> None:
+    """Continue a sweep: skip finished jobs, resume those that have a checkpoint, start the others.
 
     Args:
         path: the folder of the sweep.
         train: trains a job from its beginning.
-        resume: goes on with the run of a job that has a checkpoint.
+        resume: resumes the run of a job that has a checkpoint.
+        trust: whether the stored command lines may have more than plain settings in them.
+
+    Raises:
+        RunFolderError: the folder does not describe a sweep, or its command lines are not plain.
     """
     from evorl.runs.sweep_folder import SweepFolder
 
-    _run_jobs(SweepFolder.open(path), train, resume)
+    _run_jobs(SweepFolder.open(path, trust), train, resume)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

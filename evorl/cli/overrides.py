@@ -105,11 +105,16 @@ def run_settings(arguments: Sequence[str], usual: DictConfig) -> DictConfig:
 
 
 def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path | None, bool]:
-    """The folder of a sweep that ``resume=`` names, if it names one, and whether it may name code outside evorl.
+    """Find the folder of a sweep that ``resume=`` names, and whether it may name code outside evorl.
+
+    Returns:
+        The folder, or ``None`` where the arguments name no sweep; and the value of ``trust``.
 
     Raises:
-        ValueError: there is anything else among the arguments: the jobs of a sweep are as they were.
+        ValueError: there is anything else among the arguments, as the jobs of a sweep stay as they are; or ``trust`` is
+            neither true nor false.
     """
+    from evorl.config.values import checked_value
     from evorl.runs.sweep_folder import SweepFolder
 
     given = [argument.removeprefix("resume=") for argument in arguments if argument.startswith("resume=")]
@@ -123,7 +128,7 @@ def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path |
             f"{folder} is a sweep, whose jobs go on as they began: leave {' '.join(others)} out, or resume one of its "
             "runs by itself."
         )
-    return folder, bool(run_settings(arguments, usual).trust)
+    return folder, checked_value(run_settings(arguments, usual).trust, bool, "trust")
 
 
 def apply_overrides(settings: DictConfig, arguments: Sequence[str], allowed: tuple[str, ...] | None) -> set[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evorl.cli.command_options import Option, read_options
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import prepare_for
+from evorl.config.gate import distrust, scope
 
 if TYPE_CHECKING:
     import ssl
@@ -201,6 +202,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
+@scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
     """Learn for a parameter server until its training is over.
 
@@ -228,6 +230,8 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     with stop_on_signals() as should_stop:
         with ParameterClient(address, f"worker{worker}", token, tls=tls) as client:
             config = client.config()
+        if given["trust"] is not True:
+            distrust(f"the server at {address}")
         check_handed_out(config, address, given["trust"])
         prepare_for(config)
         settings = {"worker": worker, "token": token, "tls": tls, "profile_dir": given["profile_dir"]}
@@ -273,7 +277,11 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
 
 
 def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
-    """Raises ``ValueError`` for a server's config that is none, or that names code outside this package untrusted."""
+    """Check the config that a server hands out.
+
+    Raises:
+        ValueError: it is no config, refers to other values, or names code from outside this package.
+    """
     from evorl.config.values import checked_value
     from evorl.runs.trust import as_arguments, foreign_names
 
@@ -285,5 +293,5 @@ def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> Non
     if not trust and (names := foreign_names(config)):
         raise ValueError(
             f"The server at {address} would have code executed here that is not of evorl: {as_arguments(names)}. "
-            "If you trust whoever runs it, give trust=true."
+            "If you trust its operator, give trust=true."
         )

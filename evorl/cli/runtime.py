@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from evorl.cli.joining import join_processes, own_place
+from evorl.config.gate import admit
 
 MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
 
@@ -40,6 +41,7 @@ def prepare_runtime(
 
     Raises:
         ValueError: more devices than a CPU is divided into.
+        ForeignCodeError: the folder comes from a source that is not trusted.
         RuntimeError: something was computed before, and there are several processes.
     """
     import jax
@@ -61,6 +63,8 @@ def prepare_runtime(
         jax.config.update("jax_num_cpu_devices", num_devices)
     release_programs()
     if compilation_cache:
+        if compilation_cache is not True:  # programs in it are executed
+            admit(str(compilation_cache), "compilation_cache")
         _keep_programs(None if compilation_cache is True else Path(compilation_cache).expanduser())
     if place:
         join_processes(place)

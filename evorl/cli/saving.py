@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evorl.cli.evaluating import EVALUATION_SETTINGS
 from evorl.cli.main import run_command
 from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
+from evorl.config.gate import scope
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -18,6 +19,7 @@ def save_replay() -> None:
     run_command(save_replay_from_config, "run", "save-replay")
 
 
+@scope()
 def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of ``config.run``.
 

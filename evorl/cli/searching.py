@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.sweeping import in_words, of_setting, refuse_what_is_no_setting
+from evorl.config.gate import is_restricted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,12 @@ def _config_of(trial: Trial, config: DictConfig, run: RunFolder) -> DictConfig:
 
     if run.saved_at is not None:
         return OmegaConf.create(
-            {"resume": str(run.path), "run": None, "runs_folder": str(run.path.parent), "trust": True}
+            {
+                "resume": str(run.path),
+                "run": None,
+                "runs_folder": str(run.path.parent),
+                "trust": not is_restricted(),  # as the search itself
+            }
         )
     shared = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")}
     return of_setting(config, trial.setting, title=None, **shared)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.command_options import Option, read_options
+from evorl.config.gate import scope
 
 OPTIONS = {
     "episode": Option(None, "the file of an episode", text=True),
@@ -19,6 +20,7 @@ OPTIONS = {
 }
 
 
+@scope()
 def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     """Draw an episode, and say where the picture is.
 
@@ -43,12 +45,13 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
     from evorl.envs import create_env
     from evorl.rendering.animation import frames_of, physics_of, write_animation
     from evorl.runs.saved_episode import SavedEpisode
-    from evorl.runs.trust import refuse_foreign_code
+    from evorl.runs.trust import distrust_config, refuse_foreign_code
 
     path = _path_of(settings)
     episode = SavedEpisode.load(path)
     if not settings["trust"]:
-        refuse_foreign_code({"env": episode.about["env"]}, path.parent, ())
+        distrust_config({"env": episode.about["env"]}, path.parent)
+        refuse_foreign_code({"env": episode.about["env"]}, path.parent, can_be_given=False)
     env = create_env(dict(episode.about["env"]), parallel=1, autoreset_mode="disabled")
     try:
         if physics_of(episode) is None:

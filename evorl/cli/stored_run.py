@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 STORED_SETTINGS = ("workflow", "env", "seed", "recorders", "checkpoints_kept", "compilation_cache")
+_OF_THE_COMMAND = {"trust": False, "resume": None, "run": None}  # settings of a command line, never of a stored config
 
 
 def check_folders(config: DictConfig) -> None:
@@ -29,15 +30,26 @@ def check_folders(config: DictConfig) -> None:
 
 
 def stored_config(
-    folder: RunFolder, trust: bool, overrides: Sequence[str], allowed: tuple[str, ...] | None = None
+    folder: RunFolder,
+    trust: bool,
+    overrides: Sequence[str],
+    allowed: tuple[str, ...] | None = None,
+    can_be_given: bool = True,
 ) -> tuple[DictConfig, set[str]]:
-    """The config of a stored run with what this command line changes, and the keys that it gave.
+    """Read the config of a stored run and change it as this command line says.
+
+    Unless it is trusted, the gate admits nothing else that it names from now on, see ``evorl.config.gate``. Its own
+    ``trust``, ``resume`` and ``run`` do not count: only the user's do.
 
     Args:
-        folder: the run's.
+        folder: of the run.
         trust: whether the config may name code from outside this package. Names on the command line are trusted.
         overrides: of this command line.
-        allowed: what can be changed; ``None`` for everything that the run has.
+        allowed: settings that can be changed; ``None`` for everything that the run has.
+        can_be_given: whether the command takes names of code as settings of the run, for the message.
+
+    Returns:
+        The config, and the keys that the command line gave.
 
     Raises:
         RunFolderError: the config cannot be read, or would have foreign code executed.
@@ -47,7 +59,7 @@ def stored_config(
 
     from evorl.config.values import checked_value
     from evorl.runs.files import RunFolderError
-    from evorl.runs.trust import foreign_names, refuse_foreign_code
+    from evorl.runs.trust import distrust_config, foreign_names, refuse_foreign_code
 
     checked_value(trust, bool, "trust")
     config = folder.load_config(trust=True)
@@ -58,9 +70,11 @@ def stored_config(
         config.evaluation = OmegaConf.load(config_folder() / "config.yaml").evaluation
     if "render_interval" not in config:  # likewise
         config.render_interval = 0
+    config.update({name: value for name, value in _OF_THE_COMMAND.items() if name in config})
     given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
     if not trust:
-        refuse_foreign_code(config, folder.path, given)
+        distrust_config(config, folder.path, given)
+        refuse_foreign_code(config, folder.path, given, can_be_given)
     return config, given
 
 

@@ -18,6 +18,7 @@ from evorl.cli.planning import refuse_hopeless_sizes
 from evorl.cli.remote_training import connect_training_server, with_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.config.gate import scope
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _STARTED = time.perf_counter()
 
 
+@scope()
 def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
     """As ``train_from_config``, for a job of a sweep that has its ``place``."""
     from evorl.cli.multirun import Trained

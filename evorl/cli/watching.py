@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
 from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
+from evorl.config.gate import scope
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
@@ -54,6 +55,7 @@ class Request:
     trust: bool
 
 
+@scope()
 def render_from_arguments(arguments: Sequence[str]) -> Path:
     """Play episodes of a stored run, draw them, and say where the picture is.
 
@@ -76,7 +78,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 
         require_encoder()
     folder = RunFolder.find(request.run, request.runs_folder)
-    config, _ = stored_config(folder, request.trust, ())
+    config, _ = stored_config(folder, request.trust, (), can_be_given=False)
     config.update({"devices": 1, "evaluation": None, "actors": None})
     if _library_of(config) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
         config.eval_episodes = request.episodes

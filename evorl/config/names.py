@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from evorl.config.gate import admit
+
+SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
 _LISTED = 12  # so many names are told beside the nearest one
 _MEANT = 3  # so many that mean the same
 
@@ -45,23 +48,32 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
 
 
 def load(path: str) -> Any:
-    """What ``"package.module:name"`` names; its module is imported now, if it was not before.
+    """Import the module of ``"package.module:name"``, unless it is imported already, and return what has the name.
 
-    So a base class, or a factory, can know all of its variants without importing any.
+    A base class, or a factory, can know all of its variants so without importing any. The path is written in the code,
+    or comes from a table in the code: those of settings are for ``load_named``.
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def load_named(path: Any, setting: str) -> Callable[..., Any]:
-    """The function or class that a user's setting names, imported now.
+def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[..., Any]:
+    """Import the function or class that a setting names; the text passes the gate, see ``evorl.config.gate``.
+
+    Args:
+        path: value of the setting, ``"package.module:function"``.
+        setting: its name, for messages.
+        shipped: package of evorl whose functions the setting may name even where a stranger wrote it; ``None`` for
+            none.
 
     Raises:
         ValueError: ``path`` is not like ``"package.module:function"``, or names nothing that can be called.
+        ForeignCodeError: it comes from a source that is not trusted. Nothing is imported then.
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
         raise ValueError(f"{setting} must be like package.module:function, got {path!r}.")
+    admit(path, setting, shipped)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -76,6 +88,26 @@ def load_named(path: Any, setting: str) -> Callable[..., Any]:
         functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
     return function
+
+
+def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
+    """Import the class of a dotted path, ``"package.module.Class"``; the text passes the gate.
+
+    Args:
+        path: value of the setting.
+        setting: its name, for messages.
+        shipped: as of ``load_named``.
+
+    Raises:
+        ValueError: there is no such class.
+        ForeignCodeError: the path comes from a source that is not trusted. Nothing is imported then.
+    """
+    admit(str(path), setting, shipped)
+    module_name, _, class_name = str(path).rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{setting}={path!r} names no class that can be imported: {error}.") from error
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.gate import admit_arguments
 from evorl.config.names import missing_in_words, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
@@ -57,6 +58,7 @@ class EnvPoolTask:
         self.name = name
         self._options: dict[str, Any] = {}
         known = set(self._made(envpool.make_spec).config._fields)
+        admit_arguments(options or {}, "env")  # among them are programs that EnvPool starts
         self._options |= options or {}
         check_names(self._options, {*known - _OURS, "render_mode"}, f"option of envpool/{name}")
         if max_episode_steps is not None:

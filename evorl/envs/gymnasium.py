@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.gate import admit, admit_arguments
 from evorl.config.names import no_such
 from evorl.config.values import check_names
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
@@ -53,7 +54,11 @@ def make_gymnasium_simulators(
 
     Raises:
         ValueError: there is no such environment, wrapper or way to vectorize; in words.
+        ForeignCodeError: an argument names code or a file, and comes from a source that is not trusted.
     """
+    if ":" in name:  # Gymnasium imports the part before it
+        admit(name, "env.name")
+    admit_arguments({**kwargs, "wrappers": wrappers}, "env")
     if vectorization not in VECTORIZATIONS:
         raise ValueError(no_such("value of env.vectorization", vectorization, VECTORIZATIONS))
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load, missing_in_words
+from evorl.config.names import load_named, missing_in_words
 from evorl.envs.goals.sparse import Within
 from evorl.envs.goals.task import GoalTask, RewardFn, is_goal_space
 from evorl.envs.space import Box, DictSpace, Space
@@ -81,7 +81,7 @@ def goal_task_of(env: Any, obs_space: Space, told_by: str | None = None) -> Goal
     if not isinstance(goal_space, Box) or len(goal_space.shape) != 1:
         raise ValueError(f"goals must be vectors, and the environment's desired_goal is {goal_space}.")
     single = env.unwrapped
-    task = load(told_by)(env) if told_by is not None else getattr(single, "goal_task", None)
+    task = load_named(told_by, "env.goal_task")(env) if told_by is not None else getattr(single, "goal_task", None)
     task = _known_task(single, goal_space) if task is None else task
     if task is None:
         return None

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.config.names import load, missing_in_words, no_such
+from evorl.config.gate import admit_arguments
+from evorl.config.names import load_named, missing_in_words, no_such
 from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
@@ -181,9 +182,10 @@ def make_pettingzoo_simulators(
 
 
 def _make_copy(name: str, kwargs: Mapping[str, Any]) -> Any:
+    admit_arguments(kwargs, "env")
     try:
         if ":" in name:
-            return load(name)(**kwargs)
+            return load_named(name, "env.name")(**kwargs)
         pettingzoo = _pettingzoo()
         if name not in pettingzoo.parallel_registry:
             raise ValueError(no_such("parallel environment of PettingZoo", name, pettingzoo.parallel_registry))

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from evorl.agent import Agent, AgentState
+from evorl.config.gate import scope
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
@@ -54,6 +55,7 @@ class StoredPolicy:
         return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps, {actions} actions"
 
 
+@scope()
 def stored_policy(
     run: str | Path,
     runs_folder: str | Path = "runs",
@@ -86,7 +88,7 @@ def stored_policy(
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(run, runs_folder)
-    settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",))
+    settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",), can_be_given=False)
     prepare_for(settings)
     workflow = build_workflow(settings)
     try:

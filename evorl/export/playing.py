@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.command_options import Option, read_options
+from evorl.config.gate import scope
 from evorl.export.exporting import POLICY_OPTIONS, from_zero, policy_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ OPTIONS = {
 }
 
 
+@scope()
 def play_from_arguments(arguments: Sequence[str]) -> Path | None:
     """Play episodes, and say what they came to and where the animation is.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import dataclasses
 import io
@@ -13,8 +14,12 @@ from typing import Any, Self
 
 from evorl.runs.files import RunFolderError, refuse_link, write_text, writing_to
 from evorl.runs.folder import RunFolder, new_folder
+from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed")
+_FILE = "sweep.json"
+_MOST_BYTES = 2**26  # of that file
+_MOST_JOBS = 100_000
 _LONGEST_NAME = 100
 
 
@@ -86,27 +91,38 @@ class SweepFolder:
         return sweep
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """The sweep of a folder.
+    def open(cls, path: Path | str, trust: bool = False) -> Self:
+        """Read the sweep of a folder, which may come from a stranger.
+
+        Args:
+            path: the folder.
+            trust: whether its command lines may have more than plain settings in them.
 
         Raises:
-            RunFolderError: what is stored of it cannot be read.
+            RunFolderError: what is stored is damaged or cannot be, or its command lines are not plain.
         """
         path = Path(path).expanduser().resolve()
-        try:
-            stored = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
-            sweep = cls(path, [str(flag) for flag in stored["flags"]], [SweepJob(**job) for job in stored["jobs"]])
-            names = [job.folder for job in sweep.jobs]
-            if any(Path(name).name != name for name in names) or {job.state for job in sweep.jobs} - set(STATES):
-                raise ValueError("a job has a state or a folder that cannot be")
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunFolderError(f"{path / 'sweep.json'} does not describe a sweep: {error}.") from error
-        return sweep
+        file = path / _FILE
+        stored = _read(file)
+        if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
+            raise RunFolderError(f"{file} does not describe a sweep: expected a mapping with the lists flags and jobs.")
+        flags = _texts(stored["flags"], "flags", file)
+        if len(stored["jobs"]) > _MOST_JOBS:
+            raise RunFolderError(f"{file} does not describe a sweep: it has {len(stored['jobs']):,} jobs.")
+        jobs = [_job(number, job, file) for number, job in enumerate(stored["jobs"])]
+        for name, count in collections.Counter(job.folder for job in jobs).items():
+            if count > 1:
+                raise RunFolderError(f"{file} does not describe a sweep: {count} jobs have the folder {name!r}.")
+            refuse_link(path / name)
+        if not trust:
+            for words in (flags, *(job.overrides for job in jobs)):
+                refuse_composed_code(words, str(file))
+        return cls(path, flags, jobs)
 
     @staticmethod
     def is_there(path: Path | str) -> bool:
         """Whether this is the folder of a sweep."""
-        return (Path(path).expanduser() / "sweep.json").is_file()
+        return (Path(path).expanduser() / _FILE).is_file()
 
     @property
     def summary(self) -> Path:
@@ -137,8 +153,8 @@ class SweepFolder:
         with writing_to(self.path):
             new = self.path / ".sweep.json.new"
             write_text(new, json.dumps(stored, indent=1) + "\n")
-            refuse_link(self.path / "sweep.json")
-            new.replace(self.path / "sweep.json")  # at once: a kill leaves the one or the other
+            refuse_link(self.path / _FILE)
+            new.replace(self.path / _FILE)  # at once: a kill leaves the one or the other
             write_text(self.summary, self._as_csv())
 
     def _as_csv(self) -> str:
@@ -151,6 +167,73 @@ class SweepFolder:
             cells = [job.setting.get(name, "") for name in self.names] + ["" if x is None else x for x in shown]
             writer.writerow(cells)
         return text.getvalue()
+
+
+def _read(file: Path) -> Any:
+    """Read the JSON of a file.
+
+    Raises:
+        RunFolderError: it is a link, too large, or no JSON.
+    """
+    refuse_link(file)
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{file} does not describe a sweep: {error}.") from error
+
+
+def _job(number: int, stored: Any, file: Path) -> SweepJob:
+    """Build a job from what is stored of it.
+
+    Raises:
+        RunFolderError: an entry is missing, unknown, or of another type; the message names the job.
+    """
+    where = f"jobs[{number}]"
+    fields = {field.name for field in dataclasses.fields(SweepJob)}
+    if not isinstance(stored, dict) or not {"overrides", "setting", "folder"} <= set(stored) <= fields:
+        raise RunFolderError(
+            f"{file} does not describe a sweep: {where} must be a mapping of {', '.join(sorted(fields))}."
+        )
+    checked = {
+        "overrides": _texts(stored["overrides"], f"{where}.overrides", file),
+        "setting": stored["setting"],
+        "folder": stored["folder"],
+        "state": stored.get("state", STATES[0]),
+        "timesteps": stored.get("timesteps", 0),
+        **{name: stored.get(name) for name in ("best_return", "last_return")},
+    }
+    setting = checked["setting"]
+    fitting = {
+        "setting": isinstance(setting, dict) and all(isinstance(value, str) for value in setting.values()),
+        "folder": _is_folder_name(checked["folder"]),
+        "state": isinstance(checked["state"], str) and checked["state"] in STATES,
+        "timesteps": _is_number(checked["timesteps"], int) and checked["timesteps"] >= 0,
+        **{name: checked[name] is None or _is_number(checked[name]) for name in ("best_return", "last_return")},
+    }
+    for name, fits in fitting.items():
+        if not fits:
+            shown = repr(checked[name])[:_LONGEST_NAME]
+            raise RunFolderError(f"{file} does not describe a sweep: {where}.{name} cannot be {shown}.")
+    return SweepJob(**checked)
+
+
+def _is_number(value: Any, kind: type = float) -> bool:
+    """Whether it is a number that arithmetic can take."""
+    return (type(value) is float and kind is float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_folder_name(value: Any) -> bool:
+    """Whether it is the name of a folder right below another one."""
+    return isinstance(value, str) and value.isprintable() and Path(value).name == value and value not in ("", "..")
+
+
+def _texts(value: Any, name: str, file: Path) -> list[str]:
+    """``value``, if it is a list of texts. Raises ``RunFolderError`` otherwise."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of texts.")
+    return value
 
 
 def _folder_name(number: str, setting: Mapping[str, str]) -> str:

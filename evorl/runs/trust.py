@@ -1,21 +1,32 @@
-"""What the config of a stored run may say: plain data, and code of this package only.
+"""Configs that may come from a stranger: read as plain data, and refused where they name code outside evorl.
 
-A run folder may come from a stranger. Whoever evaluates it or goes on with it does what its config says, so the config
-is read as data (no tags, no aliases, no interpolation, which could look up the environment's secrets), and what it
-would have imported or executed must be of this package, unless the user says so.
+Evaluating or resuming a stored run builds what its config describes. So the config is read without tags, aliases and
+interpolations, which could read secrets from the environment. What it names is checked twice: here, where every setting
+that names code is found before anything is built, and by the gate at the place that would import it
+(``evorl.config.gate``). Command lines that are stored in files are plain ``key=value`` only.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_code, names_file
+from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.runs.files import RunFolderError
 
 MAX_DEPTH = 50
-_PACKAGE = __name__.partition(".")[0]
+_SHOWN = 80  # characters of a word in a message
+# Settings of a run that no part of a workflow is built from: addresses, titles, folders.
+_NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_folder trust recorders".split())
+# Keys of an environment that name it, and no file.
+_NAMES_OF_ENVS = frozenset(("name", "library"))
+# A setting as a stored command line may give it: no group of another package, no flag, nothing added or removed.
+_PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
+_UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # out of the folder of configs
 
 
 def read_stored_config(path: Path) -> Any:
@@ -48,7 +59,7 @@ def read_stored_config(path: Path) -> Any:
         raise RunFolderError(f"{path} is no valid YAML: {error}.") from error
     if not OmegaConf.is_dict(config):
         raise RunFolderError(f"{path} is no mapping from settings to values: it is not the config of a run.")
-    for place, value in _leaves(OmegaConf.to_container(config)):
+    for place, value in leaves(OmegaConf.to_container(config)):
         if "${" in f"{place}{value}":
             raise RunFolderError(
                 f"{path}: {place} is {value!r}. Nothing is looked up for a stored run: write the value itself."
@@ -57,58 +68,98 @@ def read_stored_config(path: Path) -> Any:
 
 
 def foreign_names(config: Any) -> dict[str, str]:
-    """What a config would have executed that this package does not hold, by the setting that names it.
+    """Return what a config would have executed that evorl does not ship, by the setting that names it.
 
-    These are ``workflow`` and ``factory`` at any depth, and a folder of compiled programs.
+    These are names of the form ``module:name`` at any depth, files that an environment would read, workflows outside
+    evorl's algorithms, and a folder of compiled programs. The places that load code refuse the same, and more that
+    only they can know.
     """
-    from omegaconf import OmegaConf
-
-    plain = OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
-    names = {}
-    for place, value in _leaves(plain):
-        key = place.rpartition(".")[2]
-        is_name = key == "factory" or (key == "workflow" and not str(value).startswith(f"{_PACKAGE}."))
-        if isinstance(value, str) and (is_name or place == "compilation_cache"):
-            names[place] = value
-    return names
+    texts = ((path, value) for path, value in leaves(_as_plain(config)) if isinstance(value, str))
+    return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
-def refuse_foreign_code(config: Any, folder: Path, overrides: Collection[str] = ()) -> None:
+def _is_foreign(path: str, value: str) -> bool:
+    *above, key = path.split(".")
+    if (above or [key])[0] in _NOT_BUILT_FROM:
+        return False
+    if key == "workflow":
+        return not is_of(value, SHIPPED_WORKFLOWS)
+    is_file_of_env = "env" in above and key not in _NAMES_OF_ENVS and names_file(value)
+    return names_code(value) or is_file_of_env or key == "factory" or path == "compilation_cache"
+
+
+def refuse_foreign_code(
+    config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_given: bool = True
+) -> None:
     """Refuse what a stored config would have executed, unless the user gave it.
 
     Args:
         config: of the run, with what the command line changed.
-        folder: the run's, for the message.
+        folder: of the run, for messages.
         overrides: settings that the command line set, dotted.
+        can_be_given: whether the command takes settings of the run, for the message.
 
     Raises:
-        RunFolderError: the config names code from outside this package.
+        RunFolderError: the config names code from outside evorl.
     """
     names = {
-        place: name
-        for place, name in foreign_names(config).items()
-        if not any(f"{place}.".startswith(f"{key}.") for key in overrides)
+        path: name
+        for path, name in foreign_names(config).items()
+        if not _is_given(path, overrides) and not is_granted(name)
     }
     if names:
+        give = f"give {as_arguments(names)} with the command, or trust=true for all that it names"
         raise RunFolderError(
-            f"The config in {folder} would have code executed that is not of {_PACKAGE}: {as_arguments(names)}. "
-            f"If you trust it, give {as_arguments(names)} with the command, or trust=true for all that it names "
-            "(in Python: load_config(trust=True))."
+            f"The config in {folder} would have code executed that is not of evorl: {as_arguments(names)}. "
+            f"If you trust it, {give if can_be_given else 'give trust=true'} (in Python: load_config(trust=True))."
         )
 
 
+def distrust_config(config: Any, folder: Path | str, overrides: Collection[str] = ()) -> None:
+    """Restrict the gate to what evorl ships and to what the user gave, while a stored config is in use.
+
+    Args:
+        config: of the run, with what the command line changed.
+        folder: of the run, for messages.
+        overrides: settings that the command line set, dotted.
+    """
+    distrust(f"the config in {folder}")
+    grant([value for path, value in leaves(_as_plain(config)) if _is_given(path, overrides)])
+
+
+def _as_plain(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(config) if OmegaConf.is_config(config) else config
+
+
+def _is_given(path: str, overrides: Collection[str]) -> bool:
+    return any(f"{path}.".startswith(f"{key}.") for key in overrides)
+
+
+def refuse_composed_code(words: Collection[Any], source: str) -> None:
+    """Refuse words of a stored command line that are more than ``key=value``: Hydra composes them.
+
+    Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up
+    variables of the environment.
+
+    Args:
+        words: of the command line.
+        source: where they are stored, for messages.
+
+    Raises:
+        RunFolderError: there is another word, a value has ``${`` in it, or leads out of the folder of configs.
+    """
+    for word in words:
+        plain = _PLAIN_OVERRIDE.fullmatch(word) if isinstance(word, str) else None
+        if plain is None or "${" in word or _UPWARDS.search(word):
+            raise RunFolderError(
+                f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
+                "there: no flags, nothing of hydra, no + or ~, no ${...}, no .. in paths. If you trust it, give "
+                "trust=true."
+            )
+
+
 def as_arguments(settings: Mapping[str, str]) -> str:
-    """Settings as a command line gives them."""
-    return " ".join(shlex.quote(f"{place}={value}") for place, value in settings.items())
-
-
-def _leaves(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted places and values of nested mappings and lists."""
-    if isinstance(node, Mapping | list | tuple):
-        entries = node.items() if isinstance(node, Mapping) else enumerate(node)
-        for key, value in entries:
-            yield from _leaves(value, f"{place}.{key}" if place else str(key))
-        if not node:
-            yield place, None
-    else:
-        yield place, node
+    """Return settings as a command line gives them, quoted for a shell."""
+    return " ".join(shlex.quote(f"{path}={value}") for path, value in settings.items())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from evorl.config.defaults import completed
-from evorl.config.names import load
+from evorl.config.gate import grant
+from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
 from evorl.config.nodes import default_of, fields_from_config, plain
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, positive
 from evorl.envs import AutoresetMode, create_env
@@ -156,6 +156,7 @@ def _make_actors(cls: WorkflowClass, config: Mapping[str, Any], num_envs: int) -
         )
     share = num_envs // settings.count
     of_one = {**config, "workflow": f"{cls.__module__}.{cls.__qualname__}", "num_envs": share, "eval_episodes": 1}
+    grant(of_one["workflow"])  # the class has passed the gate, perhaps by another name
     for name in ("actors", "num_seeds", "devices", "evaluation"):
         of_one.pop(name, None)
     if "num_minibatches" in config_keys(cls):
@@ -179,16 +180,17 @@ def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> W
 
 
 def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
-    """The class of this path, such as ``evorl.algorithms.ppo.PPOWorkflow``; ``name`` is the setting's, for messages.
+    """Import the class of a dotted path, such as ``evorl.algorithms.ppo.PPOWorkflow``.
+
+    Args:
+        path: of the class.
+        name: of the setting whose value it is, for messages.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such class, or it is no workflow.
+        ForeignCodeError: the path comes from a source that is not trusted, and is not of evorl's algorithms.
     """
-    module_name, _, class_name = str(path).rpartition(".")
-    try:
-        chosen = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{name}={path!r} names no class that can be imported: {error}.") from error
+    chosen = load_class(path, name, SHIPPED_WORKFLOWS)
     if not hasattr(chosen, "build_from_config"):
         raise ValueError(f"{name}={path!r} is no workflow: name a class such as evorl.algorithms.ppo.PPOWorkflow.")
     return chosen

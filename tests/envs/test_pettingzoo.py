@@ -139,8 +139,8 @@ def test_registered_environments_and_dicts(monkeypatch: pytest.MonkeyPatch) -> N
         (GAME, 3, {"ends": "al"}, "no value of env.ends 'al'. Did you mean 'all'"),
         (GAME, 3, {"kind": "unequal"}, r"action_space of walker_0 is Discrete\(2\) and that of walker_2 Discrete\(3\)"),
         ("tests.support.parallel_game:make_no_game", 3, {}, "must be a parallel environment of PettingZoo"),
-        ("tests.support.parallel_game:nothing", 3, {}, "has no attribute 'nothing'"),
-        ("tests.support.no_module:make", 3, {}, "No module named 'tests.support.no_module'"),
+        ("tests.support.parallel_game:nothing", 3, {}, "there is no function of tests.support.parallel_game 'nothing'"),
+        ("tests.support.no_module:make", 3, {}, "Python finds no module 'tests.support.no_module'"),
     ],
 )
 def test_errors_in_words(name: str, num_envs: int, options: dict[str, Any], message: str) -> None:
