@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from evorl.cli.joining import LOST_STATUS, Place
 from evorl.cli.signals import SHOW_CURSOR
+from evorl.ops.processes import without_working_directory
 
 PATIENCE = 5.0  # seconds that the others have to end by themselves, and again after they were asked to
 # How JAX begins to say that a process has lost another, pages before it ends it.
@@ -41,7 +42,9 @@ class Process:
         self.last_lines: collections.deque[str] = collections.deque(maxlen=50)
         self.stopped_by = 0  # the signal by which this launcher ended it
         self._lost_another = False
-        program = [] if arguments and arguments[0].endswith(".py") else ["-m", "evorl.cli"]
+        program = (
+            [] if arguments and arguments[0].endswith(".py") else [*without_working_directory(), "-m", "evorl.cli"]
+        )
         # A group of its own, so that Ctrl-C reaches this launcher alone, which hands it on once. Standard input is held
         # open as long as the launcher lives.
         self._child = subprocess.Popen(

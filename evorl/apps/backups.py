@@ -6,10 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
+from evorl.runs.files import refuse_link, write_text
+
 
 def set_aside(path: Path) -> Path | None:
-    """Move a file or folder to its next numbered name; ``None`` where there is nothing to move."""
-    if not path.exists():
+    """Move a file, folder or link to its next numbered name; return it, or ``None`` where there is nothing to move."""
+    if not (path.exists() or path.is_symlink()):
         return None
     kept = next_backup(path)
     path.rename(kept)
@@ -20,7 +22,12 @@ def replace_text(path: Path, text: str) -> Path | None:
     """Write a file, and keep what it was; ``None`` where it was not there, or says the same already.
 
     It is never missing in between: the new text takes its place in one move.
+
+    Raises:
+        RunFolderError: a symbolic link is in the way of the file or of the new text, in the folder of an app that may
+            be a stranger's.
     """
+    refuse_link(path)
     kept = None
     if path.exists():
         if path.read_text(encoding="utf-8") == text:
@@ -28,7 +35,7 @@ def replace_text(path: Path, text: str) -> Path | None:
         kept = next_backup(path)
         shutil.copy2(path, kept)
     beside = path.with_name(f"{path.name}.new")
-    beside.write_text(text, encoding="utf-8")
+    write_text(beside, text)
     beside.replace(path)
     return kept
 

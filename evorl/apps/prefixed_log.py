@@ -38,7 +38,7 @@ class PrefixedLog:
             head = f"{time.strftime('%H:%M:%S', time.localtime(at))}.{int(at % 1 * 1000):03d} {name:{self._width}s} |"
             if self._stream.isatty():
                 head = f"\x1b[{_COLOURS[self._names.index(name) % len(_COLOURS)]}m{head}\x1b[0m"
-            print_line(f"{head} {line}".rstrip(), self._stream)
+            print_line(f"{head} {line}".rstrip(), self._stream, colours=self._stream.isatty())
 
     def follow(self, name: str, lines: Iterable[str]) -> threading.Thread:
         """Print what a process says until it says no more, in a thread of its own."""

@@ -224,9 +224,16 @@ def _fill_spaces(file: Path, kind_name: str, environment: str) -> None:
 
 
 def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
-    """Look at a text before it takes the place of the file."""
+    """Check a text before it takes the place of the file.
+
+    Raises:
+        ValueError: a setting in it cannot be.
+        RunFolderError: a symbolic link is in the way.
+    """
+    from evorl.runs.files import write_text
+
     beside = file.with_name(f"{file.name}.checked")
-    beside.write_text(text, encoding="utf-8")
+    write_text(beside, text)
     try:
         _check(read_app(beside), facts)
     finally:

@@ -12,13 +12,14 @@ from typing import Any
 from evorl.apps.app_config import APP_FILE, Address, AppConfig, read_app
 from evorl.apps.prefixed_log import PrefixedLog
 from evorl.apps.supervision import Program, supervise
-from evorl.cli.app_training import own_configs, training_words
+from evorl.cli.app_training import own_configs, refuse_named_code, training_words
 from evorl.cli.app_words import without_flags
 from evorl.cli.calling import as_override
 from evorl.cli.command_options import Option, read_options
 from evorl.cli.parameter_serving import worker_number
 from evorl.config.names import no_such
 from evorl.config.values import checked_value, positive
+from evorl.runs.trust import refuse_composed_code
 
 COMPONENTS = ("all", "parameters", "server", "environment", "metrics")
 OPTIONS = {
@@ -121,6 +122,7 @@ def parameter_programs(
     words, variables = _bound("parameters", shared.address, _PARAMETERS_TOKEN)
     if "parameters" in chosen:
         combining = [f"parameters.{name}={as_override(value)}" for name, value in shared.settings.items()]
+        refuse_composed_code(combining, APP_FILE, "Leave it out.")
         words = [*_training(app, extra), *combining, *words, *extra, *own_configs(app)]
         command = [*_EVORL, "serve-parameters", *words]
         programs = [Program("parameters", command, variables | _own_modules(app), shared.address)]
@@ -150,8 +152,16 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
 
 
 def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
-    """What is trained, where it is not another run's settings that are taken."""
-    return [] if any(word.startswith("resume=") for word in extra) else training_words(app)
+    """Return the settings of the training; none where those of another run are used.
+
+    Raises:
+        ValueError: they name code from outside evorl, and the app has no algorithms of its own.
+        RunFolderError: they are more than settings.
+    """
+    if any(word.startswith("resume=") for word in extra):
+        return []
+    refuse_named_code(app, extra)
+    return training_words(app)
 
 
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorl.apps.app_config import AppConfig
+from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.cli.calling import as_override
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import config_error_in_words, config_names, is_of_config
 from evorl.config.names import no_such
+from evorl.runs.trust import as_arguments, foreign_names, refuse_composed_code
 
 # Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Mappings whose names nobody checks: what a library takes besides.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
+
+_GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
 
 
 class AgentFacts(NamedTuple):
@@ -90,13 +93,42 @@ def served_agents() -> list[str]:
 
 
 def training_words(app: AppConfig) -> list[str]:
-    """What stands behind ``evorl serve`` for the training of an app, but for addresses."""
+    """Return the arguments of ``evorl serve`` for the training of an app, without addresses.
+
+    Raises:
+        RunFolderError: a setting is more than ``key=value``, see ``refuse_composed_code``.
+    """
     spaces = [
         f"env.{name}={as_override(app.environment.get(name))}"
         for name in ("obs_space", "action_space")
         if app.environment.get(name) is not None
     ]
-    return [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
+    words = [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
+    refuse_composed_code([_without_sign(word) for word in words], APP_FILE, _GIVE_WORDS)
+    return words
+
+
+def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
+    """Refuse code that the settings of a training name, in an app without algorithms of its own.
+
+    Args:
+        app: the app, which may be a stranger's.
+        extra: words of the user's command line, which may give the same settings.
+
+    Raises:
+        ValueError: a setting names code from outside evorl.
+    """
+    names = foreign_names(app.training) if app.algorithm is None else {}
+    if names := {path: name for path, name in names.items() if f"{path}={name}" not in extra}:
+        raise ValueError(
+            f"training in {APP_FILE} would have code executed that is not of evorl: {as_arguments(names)}. If you "
+            f"trust it, {_GIVE_WORDS[0].lower()}{_GIVE_WORDS[1:]}"
+        )
+
+
+def _without_sign(word: str) -> str:
+    """The word without the ``++`` that ``as_overrides`` writes before settings that a library takes besides."""
+    return word.removeprefix("++") if _FREE.match(word.removeprefix("++")) else word
 
 
 def own_configs(app: AppConfig) -> list[str]:

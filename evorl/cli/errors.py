@@ -14,6 +14,7 @@ from typing import Any
 from evorl.cli.composition import AGENT_PARTS
 from evorl.cli.joining import LOST_STATUS, loss_in_words
 from evorl.config.names import load, no_such
+from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
 
@@ -40,16 +41,22 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
 
 
 def print_any_character() -> None:
-    """Let standard output and error replace what their encoding has no sign for, instead of failing over it."""
-    for stream in (sys.stdout, sys.stderr):
+    """Let standard output and error show every text: escape control characters, and what their encoding lacks.
+
+    Names and titles come from files that somebody else may have written, in any message of any library.
+    """
+    for name in ("stdout", "stderr"):
+        stream = raw_stream(getattr(sys, name))
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+        if stream is not None:
+            setattr(sys, name, TerminalStream(stream))
 
 
 def _exit(error: Exception, text: str, status: int = 1) -> None:
     if os.environ.get(TRACEBACK_VARIABLE):
         raise error
-    print(f"Error: {text}", file=sys.stderr)
+    print(escaped(f"Error: {text}"), file=sys.stderr)
     sys.exit(status)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from evorl.export.graph import Graph, Node, Value
 from evorl.export.portable_policy import ACTION, SCORES, PortablePolicy
+from evorl.ops.terminal_text import escaped
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _OPERATORS |= {"and": "&", "or": "|", "xor": "^"}
@@ -168,7 +170,7 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
     )
     numbers = b"".join(np.ascontiguousarray(array).tobytes() for array in writer.arrays)
     parts = {
-        "TITLE": title,
+        "TITLE": _docstring(title),
         "VERSION": about["versions"]["evorl"],
         "ABOUT": json.dumps(about, indent=1),
         "ARGUMENTS": ", ".join(inputs),
@@ -180,10 +182,12 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
         "NUMBERS": "\n".join(textwrap.wrap(base64.b64encode(numbers).decode(), 120)),
         "CHECKSUM": hashlib.sha256(numbers).hexdigest(),
     }
-    text = _FRAME
-    for name, part in parts.items():
-        text = text.replace(f"@{name}@", part)
-    return text
+    return re.sub(f"@({'|'.join(parts)})@", lambda found: parts[found[1]], _FRAME)
+
+
+def _docstring(title: str) -> str:
+    """Return the title as a line that cannot end its docstring: names of folders and environments are in it."""
+    return escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'")
 
 
 class _Writer:

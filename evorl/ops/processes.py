@@ -11,6 +11,7 @@ JAX is imported where it is used: whoever reads run folders asks here, too, and 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -22,6 +23,15 @@ Tree = TypeVar("Tree")
 Answer = TypeVar("Answer")
 _LOST = re.compile(r"Gloo .*failed|NCCL|[Cc]oordination ?[Ss]ervice")
 _BLOCK = 1024  # bytes: texts of about one length are sent by one compiled program
+
+
+def without_working_directory() -> list[str]:
+    """Return flags for Python's ``-c`` and ``-m``, which would search the working directory for modules first.
+
+    A stranger's folder may be the working directory, and may hold a ``json.py``. Where this process searches it too, as
+    in a notebook, there are no flags.
+    """
+    return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]
 
 
 def are_several() -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from evorl.ops.terminal_text import raw_stream
 from evorl.recorders.run_status import (
     EVALUATION,
     TRAINING,
@@ -52,7 +54,7 @@ class LivePanel(Recorder):
         from rich.live import Live
 
         self._status = RunStatus(plan, self._clock)
-        self._console = self._console or Console()
+        self._console = self._console or Console(file=raw_stream(sys.stdout))
         self._live = Live(self._panel(), console=self._console, auto_refresh=False, redirect_stderr=True)
         self._live.start(refresh=True)
 
@@ -93,13 +95,13 @@ class LivePanel(Recorder):
         from rich import box
         from rich.console import Group
         from rich.panel import Panel
+        from rich.text import Text
 
         assert self._status is not None, "start() makes the status"
         encoding = self._console.encoding if self._console is not None else None
         parts = [*_bar(self._status), *_returns(self._status, encoding), *_losses(self._status)]
-        return Panel(
-            Group(*parts), title=f"[bold]{self._status.plan.name}", title_align="left", width=WIDTH, box=box.ROUNDED
-        )
+        title = Text(printable(self._status.plan.name, encoding), style="bold")  # as Text: brackets are no markup
+        return Panel(Group(*parts), title=title, title_align="left", width=WIDTH, box=box.ROUNDED)
 
 
 def _bar(status: RunStatus) -> list[RenderableType]:

@@ -1,18 +1,25 @@
-"""Text on a screen of any encoding: signs that it cannot show are told in ASCII, so that no locale ends a run."""
+"""Text on a screen: characters that its encoding lacks are written in ASCII, and control characters are shown."""
 
 from __future__ import annotations
 
 import sys
 from typing import TextIO
 
+from evorl.ops.terminal_text import escaped, raw_stream
+
 _IN_ASCII = str.maketrans({"±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_.-=+*#@", strict=True))})
 
 
-def printable(text: str, encoding: str | None) -> str:
-    """``text``, if ``encoding`` has all its signs; else with those of ours in ASCII, and ``?`` for others it lacks.
+def printable(text: str, encoding: str | None, colours: bool = False) -> str:
+    """Return the text as a screen can show it: control characters escaped, and others in ASCII where it has to be.
 
-    Without an encoding, as of a stream in memory, every sign can be shown.
+    Args:
+        text: to be shown.
+        encoding: of the screen. It may lack characters: ours are replaced by ASCII, others by ``?``. ``None``, as of a
+            stream in memory, has every character.
+        colours: whether sequences that colour text stay as they are.
     """
+    text = escaped(text, colours)
     if encoding is None:
         return text
     try:
@@ -22,7 +29,13 @@ def printable(text: str, encoding: str | None) -> str:
     return text
 
 
-def print_line(text: str, stream: TextIO | None = None) -> None:
-    """Print a line at once, on standard output unless ``stream`` is another one."""
-    stream = sys.stdout if stream is None else stream
-    print(printable(text, getattr(stream, "encoding", None)), file=stream, flush=True)
+def print_line(text: str, stream: TextIO | None = None, colours: bool = False) -> None:
+    """Print a line at once.
+
+    Args:
+        text: the line.
+        stream: where to, by default standard output.
+        colours: whether sequences that colour text stay as they are.
+    """
+    stream = raw_stream(sys.stdout if stream is None else stream)
+    print(printable(text, getattr(stream, "encoding", None), colours), file=stream, flush=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evorl.ops.processes import without_working_directory
 from evorl.recorders.episode_recorder import forget_later_files
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.files import make_folder, open_to_write, writing_to
@@ -30,8 +31,8 @@ class VideoRecorder(Recorder):
     """Starts ``evorl render`` on the run whenever so many steps are done, one at a time; it waits for none.
 
     A process draws the best checkpoint that it finds, and names the picture by the steps of that one; where the best
-    is still the one that was drawn last, none is started. It computes on the CPU: the training has the accelerator. The
-    run's own code is trusted, since this process executes it too.
+    is still the one that was drawn last, none is started. It computes on the CPU: the training has the accelerator. It
+    trusts the config as far as this process does, whose gate it inherits (``evorl.config.gate``).
 
     Args:
         folder: of the run, whose folder ``videos`` gets the pictures.
@@ -49,7 +50,7 @@ class VideoRecorder(Recorder):
         if interval <= 0:
             raise ValueError(f"the interval between pictures must be positive, got {interval}.")
         self._folder, self._interval = folder, interval
-        self._command = tuple(command or (sys.executable, "-c", _BESIDE_THE_TRAINING))
+        self._command = tuple(command or (sys.executable, *without_working_directory(), "-c", _BESIDE_THE_TRAINING))
         self._intervals = 0  # that are over
         self._checkpoints, self._shown = RunCheckpointer(folder.checkpoints), None
         self.process: subprocess.Popen | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from evorl.config.names import no_such
+from evorl.ops.terminal_text import escaped
 from evorl.recorders.learning_curve import format_steps
 from evorl.reports.recorded_run import RecordedRun
 from evorl.runs.files import RunFolderError
@@ -114,7 +115,8 @@ def cells(run: RecordedRun) -> dict[str, str]:
 
 def as_lines(runs: Sequence[RecordedRun]) -> list[str]:
     """The list as text: a heading and a line for each run, in columns."""
-    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *map(cells, runs)]
+    shown = ({name: escaped(cell, lines=True) for name, cell in cells(run).items()} for run in runs)
+    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *shown]
     widths = {name: max(len(row[name]) for row in table) for name in COLUMNS}
     lines = []
     for row in table:

@@ -19,6 +19,7 @@ from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.runs.files import RunFolderError
 
 MAX_DEPTH = 50
+_TRUST = "If you trust it, give trust=true."
 _SHOWN = 80  # characters of a word in a message
 # Settings of a run that no part of a workflow is built from: addresses, titles, folders.
 _NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_folder trust recorders".split())
@@ -137,7 +138,9 @@ def _is_given(path: str, overrides: Collection[str]) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
-def refuse_composed_code(words: Collection[Any], source: str) -> None:
+def refuse_composed_code(
+    words: Collection[Any], source: str, remedy: str = "If you trust it, give trust=true."
+) -> None:
     """Refuse words of a stored command line that are more than ``key=value``: Hydra composes them.
 
     Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up
@@ -146,6 +149,7 @@ def refuse_composed_code(words: Collection[Any], source: str) -> None:
     Args:
         words: of the command line.
         source: where they are stored, for messages.
+        remedy: a sentence on what to do, for messages.
 
     Raises:
         RunFolderError: there is another word, a value has ``${`` in it, or leads out of the folder of configs.
@@ -155,8 +159,7 @@ def refuse_composed_code(words: Collection[Any], source: str) -> None:
         if plain is None or "${" in word or _UPWARDS.search(word):
             raise RunFolderError(
                 f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
-                "there: no flags, nothing of hydra, no + or ~, no ${...}, no .. in paths. If you trust it, give "
-                "trust=true."
+                f"there: no flags, nothing of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
             )
 
 

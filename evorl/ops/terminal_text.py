@@ -1,0 +1,63 @@
+"""Text for a terminal: control characters are shown, so that a name out of a file cannot control the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+# All control characters but the ends of lines and tabs; separators of lines that terminals know of; characters that
+# change the direction of writing; halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL_AND_LINES = re.compile(f"{_CONTROL.pattern}|[\t\n]")
+_COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
+
+
+def escaped(text: str, colours: bool = False, lines: bool = False) -> str:
+    r"""Return the text with control characters as Python writes them, ``\x1b`` for the escape character.
+
+    Args:
+        text: to be shown.
+        colours: whether sequences that colour text stay as they are.
+        lines: whether ends of lines and tabs are escaped too, so that the text stays one cell of a table.
+    """
+    if colours:
+        parts = _COLOUR.split(text)
+        return "".join(part if i % 2 else escaped(part) for i, part in enumerate(parts))
+    pattern = _CONTROL_AND_LINES if lines else _CONTROL
+    return pattern.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class TerminalStream:
+    """A stream of text that shows control characters instead of sending them; otherwise it is the stream that it wraps.
+
+    A carriage return at the start of what is written stays: progress bars of other libraries begin so.
+
+    Args:
+        stream: standard output or error.
+
+    Attributes:
+        raw: the stream, for what draws by control characters.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, and return its length."""
+        start = "\r" if text[:1] == "\r" else ""
+        self.raw.write(start + escaped(text[len(start) :]))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write all texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+def raw_stream(stream: Any) -> Any:
+    """Return the stream below a ``TerminalStream``; any other one as it is."""
+    return stream.raw if isinstance(stream, TerminalStream) else stream
