@@ -1,0 +1,216 @@
+"""Rules on where text becomes code, and on where a stranger's files come in: each place passes the gate or is reviewed.
+
+A place that is not in a table here fails the test. Look whether a setting, a file or a server can choose the text: then
+it goes through ``evorl.config.gate``. Otherwise enter the place, with the reason why nobody else chooses it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+
+from tests.support.source_tree import SourceFile
+
+# Calls and references that import, execute or start what their arguments name. A name that begins with a dot is any
+# attribute of that name.
+SINKS = {
+    *(
+        "eval exec compile __import__ importlib.import_module importlib.reload "
+        "importlib.util.spec_from_file_location".split()
+    ),
+    *("runpy pkgutil.resolve_name importlib.metadata.entry_points hydra.main hydra.compose hydra.utils".split()),
+    *("os.system os.popen os.execv os.execve os.execvp os.execl os.spawnv os.posix_spawn os.startfile".split()),
+    *("subprocess.Popen subprocess.run subprocess.call subprocess.check_call subprocess.check_output".split()),
+    *("ctypes yaml.load yaml.unsafe_load yaml.full_load pickle cloudpickle dill joblib torch.load".split()),
+    *(".make .make_vec .make_spec .make_gymnasium .get_environment .deserialize .InferenceSession".split()),
+    *("sys.path.insert sys.path.append".split()),
+}
+LOADERS = ("evorl.config.names.load", "evorl.config.names.load_all")  # of paths that are written in the code
+
+# What reads a file or an answer that somebody else may have written, and gives what code may be built from.
+SOURCES = {
+    *(".load_config evorl.runs.trust.read_stored_config read_stored_config .read_exported read_exported".split()),
+    *("SweepFolder.open SavedEpisode.load client.config evorl.apps.app_config.read_app read_app".split()),
+}
+
+Place = tuple[str, str]  # file and function
+# Why the sinks of a function execute nothing that a stranger chooses.
+REVIEWED_SINKS: Mapping[Place, str] = {
+    ("evorl/__init__.py", "__getattr__"): "names of the package's own table",
+    ("evorl/actors/inline_pool.py", "start"): "the class of workers, which the code that makes the pool names",
+    ("evorl/actors/pool.py", "make_pool"): "a table of pools",
+    ("evorl/actors/process_pool.py", "_jax_settings"): "names of settings of JAX, written there",
+    ("evorl/actors/process_pool.py", "_serve"): "the class of workers, which the code that makes the pool names",
+    ("evorl/actors/ray_pool.py", "answer"): "the class of workers, which the code that makes the pool names",
+    ("evorl/apps/child.py", "__init__"): "programs of an app, which evorl run is asked to start",
+    ("evorl/apps/child.py", "end"): "a command of Windows that ends a process by its number",
+    ("evorl/apps/files/gymnasium_app.py", "make_env"): "a simulator of an app, which evorl run is asked to start",
+    ("evorl/apps/files/lab_app.py", "_lab"): "a module named there",
+    ("evorl/apps/files/vizdoom_app.py", "make_env"): "a simulator of an app, which evorl run is asked to start",
+    ("evorl/apps/supervision.py", ""): "names of signals, written there",
+    ("evorl/cli/app_commands.py", "_fill_spaces"): "the script that was just copied from this package",
+    ("evorl/cli/calling.py", "_composed"): "overrides of the caller",
+    ("evorl/cli/commands.py", "options_of"): "a table of commands",
+    ("evorl/cli/commands.py", "run"): "a table of commands",
+    ("evorl/cli/composition.py", "compose_config"): "overrides of the user, or of app.yaml after refuse_composed_code",
+    ("evorl/cli/errors.py", "print_any_character"): "stdout and stderr",
+    ("evorl/cli/main.py", "_with_hydra"): "the user's command line, or a sweep's after refuse_composed_code",
+    ("evorl/config/names.py", "load"): "callers are checked by this test",
+    ("evorl/config/names.py", "load_all"): "callers are checked by this test",
+    ("evorl/config/names.py", "load_class"): "behind the gate",
+    ("evorl/config/names.py", "load_named"): "behind the gate",
+    ("evorl/ec/archives/archive.py", "variant"): "a table of archives",
+    ("evorl/ec/archives/archive.py", "variant_name"): "a table of archives",
+    ("evorl/envs/brax.py", "__getattr__"): "stands in for jax.numpy in a module of brax",
+    ("evorl/envs/craftax.py", "__init__"): "the module of a class that is imported already",
+    ("evorl/envs/envpool.py", "__init__"): "tasks of EnvPool's list; options pass the gate",
+    ("evorl/envs/envpool.py", "make_pool"): "as above",
+    ("evorl/envs/factory.py", "_create"): "tables of libraries",
+    ("evorl/envs/factory.py", "_module"): "tables of libraries",
+    ("evorl/envs/factory.py", "adapter_function"): "tables of libraries",
+    ("evorl/envs/goals/goal_envs.py", "create_wrapped_goal_env"): "a table of environments",
+    ("evorl/envs/gymnasium.py", "_make_one"): "name and arguments pass the gate; wrappers are of Gymnasium's list",
+    ("evorl/envs/gymnax_import.py", "__getattr__"): "a table of modules",
+    ("evorl/envs/gymnax_import.py", "_import_alone"): "a table of environments",
+    ("evorl/envs/gymnax_import.py", "load_environment_class"): "a table of environments",
+    ("evorl/envs/jaxmarl.py", "_make_adapter"): "environments of JaxMARL's list",
+    ("evorl/envs/jumanji.py", "_make_adapter"): "environments of Jumanji's list",
+    ("evorl/envs/mujoco_frames.py", "draw_without_screen"): "libraries named there",
+    ("evorl/envs/pettingzoo.py", "_make_copy"): "names of PettingZoo's list; arguments pass the gate",
+    ("evorl/envs/xminigrid.py", "_make_adapter"): "environments of a list",
+    ("evorl/export/artefacts.py", "_checked"): "the file that was just written by this process",
+    ("evorl/export/exported_policy.py", "_read_stablehlo"): "a program whose calls are checked by program_calls",
+    ("evorl/export/html_file.py", "checked_page"): "the page that was just written by this process",
+    ("evorl/export/onnx_file.py", "__init__"): "operations of ONNX, which execute no code of the file",
+    ("evorl/export/onnx_file.py", "_imported"): "packages named by the callers in that file",
+    ("evorl/export/playing.py", "_simulators"): "a table of libraries",
+    ("evorl/launch.py", "__init__"): "the user's command line",
+    ("evorl/ops/optimization.py", "_arguments"): "names of OptimizerName, checked when a config is read",
+    ("evorl/ops/optimization.py", "transformation"): "names of OptimizerName, checked when a config is read",
+    ("evorl/recorders/video_recorder.py", "__init__"): "the command line of this package, which inherits the gate",
+    ("evorl/recorders/video_recorder.py", "_begin"): "the command line of this package, which inherits the gate",
+    ("evorl/runs/about.py", "git"): "git with arguments written there",
+    ("evorl/types.py", "_resolved_annotations"): "annotations of classes that are imported already",
+}
+# How a function that reads a source keeps what it reads from becoming code.
+REVIEWED_SOURCES: Mapping[Place, str] = {
+    ("evorl/cli/app_commands.py", "config_from_arguments"): "composed after refuse_composed_code, never built",
+    ("evorl/cli/app_commands.py", "generate_from_arguments"): "composed after refuse_composed_code, never built",
+    ("evorl/cli/app_commands.py", "new_from_arguments"): "the file that was just written",
+    ("evorl/cli/app_commands.py", "_check_text"): "composed after refuse_composed_code, never built",
+    ("evorl/cli/app_running.py", "run_from_arguments"): "starts the app; refuse_named_code for its training",
+    ("evorl/cli/composition.py", "load_config"): "the config tree of the package and the user's own folders",
+    ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in main",
+    ("evorl/cli/parameter_serving.py", "refuse_ordinary_run"): "looks whether a key is there",
+    ("evorl/cli/parameter_serving.py", "work_from_arguments"): "distrust and check_handed_out",
+    ("evorl/cli/showing.py", "show_episode_from_arguments"): "distrust_config and refuse_foreign_code",
+    ("evorl/cli/stored_run.py", "stored_config"): "distrust_config and refuse_foreign_code",
+    ("evorl/export/policy_serving.py", "of_file"): "its calls are checked unless it is trusted",
+    ("evorl/reports/recorded_run.py", "config"): "shown, never built",
+    ("evorl/runs/folder.py", "load_config"): "refuse_foreign_code unless it is trusted",
+    ("evorl/runs/folder.py", "update_config"): "compared with another text",
+}
+
+
+def breaches(
+    files: list[SourceFile],
+    find: Callable[[SourceFile], Iterator[tuple[str, int, str]]],
+    reviewed: Mapping[Place, str],
+) -> list[str]:
+    """Places that are not reviewed, and reviewed ones that are not there any more."""
+    found = {(file.path, function): f"{line}: {what}" for file in files for function, line, what in find(file)}
+    unknown = [f"{path}:{found[path, name]} in {name}()" for path, name in found if (path, name) not in reviewed]
+    return unknown + [f"{path}: nothing is left in {name}(): drop it" for path, name in set(reviewed) - set(found)]
+
+
+def sinks(file: SourceFile) -> Iterator[tuple[str, int, str]]:
+    """Function, line and name of what in a file turns text into code without the gate."""
+    aliases = aliases_of(file)
+    constants = {
+        t.id for node in file.tree.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
+    }
+    for function, node in by_function(file.tree):
+        if isinstance(node, ast.Attribute | ast.Name) and (name := spelt(node, aliases)) and _is_sink(name):
+            yield function, node.lineno, name
+        if not isinstance(node, ast.Call):
+            continue
+        called = spelt(node.func, aliases) or ""
+        if called in LOADERS and not (node.args and _is_written(node.args[0], constants)):
+            yield function, node.lineno, f"{called} of a text that is not written here"
+        if called == "getattr" and _is_module(node.args[0], aliases) and not isinstance(node.args[1], ast.Constant):
+            yield function, node.lineno, f"getattr of {ast.unparse(node.args[0])}"
+        for keyword in node.keywords:
+            if keyword.arg == "shell" and not _is_false(keyword.value):
+                yield function, node.lineno, "shell"
+            if keyword.arg == "allow_pickle" and not _is_false(keyword.value):
+                yield function, node.lineno, "allow_pickle"
+
+
+def sources(file: SourceFile) -> Iterator[tuple[str, int, str]]:
+    """Function, line and name of what in a file reads what somebody else may have written."""
+    aliases = aliases_of(file)
+    for function, node in by_function(file.tree):
+        if isinstance(node, ast.Call) and (name := spelt(node.func, aliases)):
+            for source in SOURCES:
+                if name == source or name.endswith(source if source[0] == "." else f".{source}"):
+                    yield function, node.lineno, name
+
+
+def by_function(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Every node with the name of the innermost function around it."""
+    for node in ast.iter_child_nodes(tree):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield name, node
+        yield from by_function(node, node.name if is_function else name)
+
+
+def aliases_of(file: SourceFile) -> dict[str, str]:
+    """Full names of what a file imports, by the names that it uses."""
+    aliases = {}
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Import):
+            aliases |= {
+                a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                for a in node.names
+            }
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            aliases |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return aliases
+
+
+def spelt(node: ast.AST, aliases: Mapping[str, str]) -> str | None:
+    """The full name of a name or a chain of attributes; of an attribute of anything else ``.attribute``."""
+    if isinstance(node, ast.Name):
+        return aliases.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        above = spelt(node.value, aliases)
+        return f"{above or ''}.{node.attr}"
+    return None
+
+
+def _is_sink(name: str) -> bool:
+    return any(
+        name == sink or name.startswith(f"{sink}.") or (sink[0] == "." and name.endswith(sink)) for sink in SINKS
+    )
+
+
+def _is_written(node: ast.AST, constants: set[str]) -> bool:
+    """Whether a text is a constant, or begins with a constant of the module."""
+    if isinstance(node, ast.JoinedStr):
+        return all(
+            _is_written(part.value if isinstance(part, ast.FormattedValue) else part, constants) for part in node.values
+        )
+    is_constant = isinstance(node, ast.Name) and node.id.isupper() and (node.id in constants)
+    return is_constant or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _is_module(node: ast.AST, aliases: Mapping[str, str]) -> bool:
+    """Whether it is a module, as far as the text tells: imported as a whole, or returned by an import."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).endswith("import_module")
+    root = ast.unparse(node).partition(".")[0]
+    return aliases.get(root) is not None and aliases[root].rpartition(".")[2].islower()
+
+
+def _is_false(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
