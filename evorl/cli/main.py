@@ -107,14 +107,12 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
         _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
 
     def train(job: Sequence[str], place: JobPlace) -> Trained:
+        if folder is not None and not trust:
+            configs: list[DictConfig] = []
+            _with_hydra(job, configs.append)
+            load("evorl.runs.trust:refuse_foreign_code")(configs[0], folder, can_be_given=False)
         trained: list[Trained] = []
-
-        def task(config: DictConfig) -> None:
-            if folder is not None and not trust:
-                load("evorl.runs.trust:refuse_foreign_code")(config, folder)
-            trained.append(train_run(config, place=place))
-
-        _with_hydra(job, task)
+        _with_hydra(job, lambda config: trained.append(train_run(config, place=place)))
         return trained[0]
 
     def resume(place: JobPlace) -> Trained:

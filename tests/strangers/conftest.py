@@ -1,0 +1,39 @@
+"""A stranger's module, and commands as a user gives them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import commands
+from tests.support.stranger_code import StrangerCode, stranger_code
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StrangerCode]:
+    """Code that must not be executed by the end of the test."""
+    code = stranger_code(tmp_path, monkeypatch)
+    yield code
+    code.assert_not_executed()
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs ``evorl`` with these arguments, which must fail with one sentence: that sentence."""
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["evorl", *arguments])
+        with pytest.raises(SystemExit) as end:
+            commands.main()
+        assert end.value.code == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith("Error: ")
+        assert printed.count("\n") == 1, printed
+        return printed
+
+    return refused

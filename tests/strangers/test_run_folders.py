@@ -1,0 +1,166 @@
+"""Run folders of a stranger: no command, and no function, executes what their configs name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import evorl
+from evorl.cli.composition import config_folder
+from evorl.config import gate
+from evorl.config.gate import ForeignCodeError
+from evorl.envs import create_env
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+from tests.strangers.conftest import Refused
+from tests.support.stranger_code import StrangerCode
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "train": ("resume=",),
+    "serve": ("resume=",),
+    "evaluate": ("run=",),
+    "save-replay": ("run=",),
+    "render": ("run=",),
+    "export": ("run=", "format=numpy"),
+    "play": ("run=",),
+    "act": ("run=", "bind=127.0.0.1:0"),
+}
+NAMES: Mapping[str, dict[str, Any]] = {
+    "pettingzoo": {"env": {"library": "pettingzoo", "name": "os:system", "command": "COMMAND"}},
+    "pettingzoo in one text": {"env": "pettingzoo/os:system"},
+    "gymnasium": {"env": {"library": "gymnasium", "name": "stranger:Env-v0"}},
+    "gymnasium in one text": {"env": "gymnasium/stranger:Env-v0"},
+    "gymnasium in processes": {"env": {"library": "gymnasium", "name": "stranger:3D-v0", "vectorization": "async"}},
+    "factory": {"env": {"factory": "os:system", "command": "COMMAND"}},
+    "factory of evorl": {"env": {"factory": "evorl.cli.main:train"}},
+    "goal_task": {"env": {"library": "gymnasium", "name": "FetchReach-v4", "goal_task": "stranger:make"}},
+    "goal_setter": {"env": {"library": "goal", "name": "bit_flip", "goal_setter": "stranger:Anything"}},
+    "goal_setter with settings": {
+        "env": {"library": "goal", "name": "bit_flip", "goal_setter": {"name": "stranger:Anything"}}
+    },
+    "goal_setter within another": {
+        "env": {
+            "library": "goal",
+            "name": "bit_flip",
+            "goal_setter": {"name": "chained", "first": {"name": "stranger:make"}},
+        }
+    },
+    "workflow": {"workflow": "stranger.Anything"},
+    "workflow in evorl": {"workflow": "evorl.cli.main.train"},
+    "inner workflow": {"inner": {"workflow": "stranger.Anything"}},
+    "learner's environment": {"learner": {"env": {"factory": "stranger:make"}}},
+    "optimizer": {"optimizer": {"name": "stranger:make"}},
+    "network": {"agent": {"network": {"torso": "stranger:make"}}},
+    "sweep": {"sweep": {"env.factory": ["stranger:make"]}},
+    "search": {"search": {"over": {"env.goal_setter": ["stranger:make"]}, "trials": 1}},
+    "programs": {"compilation_cache": "compiled"},
+    "a program of EnvPool": {"env": {"library": "envpool", "name": "CartPole-v1", "base_path": "./vizdoom"}},
+    "a file of MuJoCo": {"env": {"library": "gymnasium", "name": "Ant-v5", "xml_file": "../ant.xml"}},
+    "trust": {"trust": True, "env": {"factory": "stranger:make"}},
+}
+
+
+def filled(node: Any, command: str) -> Any:
+    """A config in which ``COMMAND`` is the command."""
+    if isinstance(node, dict):
+        return {name: filled(value, command) for name, value in node.items()}
+    return command if node == "COMMAND" else node
+
+
+def store(root: Path, changes: Mapping[str, Any], name: str = "theirs") -> Path:
+    """The folder of a run of PPO on CartPole, but for what a stranger changed."""
+    config = {
+        key: value
+        for key, value in OmegaConf.load(config_folder() / "config.yaml").items()
+        if key not in ("defaults", "hydra")
+    }
+    config |= {"compilation_cache": False, "workflow": "evorl.algorithms.ppo.PPOWorkflow"}
+    config |= {"env": {"library": "gymnax", "name": "CartPole-v1"}, "devices": 1}
+    return RunFolder.create(root, {**config, **changes}, name).path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_executes_what_a_config_names(
+    command: str, name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused
+) -> None:
+    folder = store(tmp_path, filled(NAMES[name], stranger.command))
+    before = sorted(tmp_path.rglob("*"))
+    which, *others = COMMANDS[command]
+    said = refused(command, f"{which}{folder}", *others)
+    assert "would have code executed that is not of evorl" in said
+    assert "trust=true" in said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_function_executes_what_a_config_names(name: str, tmp_path: Path, stranger: StrangerCode) -> None:
+    folder = store(tmp_path, filled(NAMES[name], stranger.command))
+    readers: tuple[Callable[[], Any], ...] = (
+        lambda: evorl.load_policy(folder),
+        lambda: evorl.render(run=folder),
+        lambda: evorl.export_policy(run=folder, format="numpy"),
+        lambda: evorl.train(resume=str(folder)),
+        RunFolder(folder).load_config,
+    )
+    for read in readers:
+        with pytest.raises(RunFolderError, match="would have code executed that is not of evorl"):
+            read()
+
+
+# What only the place knows that would load it: it is refused there, whatever the config's reader found.
+@pytest.mark.parametrize("name", [name for name in NAMES if "env" in NAMES[name]])
+def test_the_place_that_loads_refuses_too(name: str, stranger: StrangerCode) -> None:
+    config = filled(NAMES[name]["env"], stranger.command)
+    with gate.scope():
+        gate.distrust("a test")
+        with pytest.raises((ForeignCodeError, ImportError)) as raised:
+            create_env(config, parallel=1)
+    assert "would have code executed" in str(raised.value) or "not installed" in str(raised.value)
+
+
+def test_one_name_that_the_user_gives_brings_in_no_other(
+    tmp_path: Path, stranger: StrangerCode, refused: Refused
+) -> None:
+    both = {"env": {"factory": "stranger:make"}, "workflow": "stranger.Anything"}
+    folder = store(tmp_path, both)
+    said = refused("evaluate", f"run={folder}", "workflow=stranger.Anything")
+    assert "env.factory=stranger:make" in said
+    assert "workflow" not in said.partition("If you trust")[0]
+
+
+def test_what_the_user_gives_or_trusts_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    from tests.support.stranger_code import stranger_code
+
+    code = stranger_code(tmp_path, monkeypatch)
+    folder = store(tmp_path, {"env": {"factory": "stranger:make"}})
+    for argument in ("trust=true", "env.factory=stranger:make"):
+        assert "The code of the stranger was called." in refused("evaluate", f"run={folder}", argument)
+    assert code.mark.exists()
+    assert not gate.is_restricted()
+
+
+def test_a_folder_is_no_place_for_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started in a stranger's folder import nothing from there, such as a ``json.py``."""
+    import subprocess
+    import sys
+
+    from evorl.ops.processes import without_working_directory
+
+    mark = tmp_path / "mark"
+    (tmp_path / "json.py").write_text(f"open({str(mark)!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    assert without_working_directory() == ["-P"]
+    with gate.scope():
+        gate.distrust("a test")
+        subprocess.run([sys.executable, "-c", "import json"], check=True)
+    assert not mark.exists()
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert without_working_directory() == []

@@ -1,0 +1,61 @@
+"""Code of a stranger, in a folder that Python finds: whoever imports or calls it leaves a mark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from evorl.config import gate
+
+_MODULE = '''
+from pathlib import Path
+
+Path({mark!r}).touch()
+
+
+class Anything:
+    """Whatever is expected: a workflow, a goal setter, a factory."""
+
+    def __init__(self, *arguments, **options):
+        raise ValueError("The code of the stranger was called.")
+
+    @classmethod
+    def build_from_config(cls, config):
+        cls()
+
+
+make = Anything
+'''
+
+
+class StrangerCode:
+    """A module ``stranger`` and a program ``touch`` that leave a mark.
+
+    Args:
+        folder: which Python searches for modules.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark = folder, folder / "mark"
+        (folder / "stranger.py").write_text(_MODULE.format(mark=str(self.mark)), encoding="utf-8")
+
+    @property
+    def command(self) -> str:
+        """A command line that leaves the mark."""
+        return f"touch {self.mark}"
+
+    def assert_not_executed(self) -> None:
+        """Fail where the mark is, or the module was imported; or where the process is restricted for ever."""
+        assert not self.mark.exists(), "the stranger's code was executed"
+        assert "stranger" not in sys.modules, "the stranger's module was imported"
+        assert not gate.is_restricted(), "a restriction outlives the command"
+
+
+def stranger_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> StrangerCode:
+    """The module in a folder below ``folder``, where Python finds it."""
+    (folder / "modules").mkdir()
+    monkeypatch.syspath_prepend(folder / "modules")
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
+    return StrangerCode(folder / "modules")
