@@ -68,7 +68,7 @@ def read_mapping(text: str, name: str) -> dict[str, Any]:
     """
     try:
         read = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{name} cannot be read: {' '.join(str(error).split())}.") from error
     if not isinstance(read, dict):
         raise ValueError(f"{name} must be a mapping from settings to values, got {read!r}.")

@@ -160,8 +160,9 @@ def _training(app: AppConfig, extra: Sequence[str]) -> list[str]:
     """
     if any(word.startswith("resume=") for word in extra):
         return []
+    words = training_words(app)
     refuse_named_code(app, extra)
-    return training_words(app)
+    return words
 
 
 def _bound(section: str, address: Address, variable: str) -> tuple[list[str], dict[str, str]]:

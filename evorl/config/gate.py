@@ -184,8 +184,9 @@ def names_file(text: str) -> bool:
 
 
 def _is_file(text: str) -> bool:
+    """Whether there is a file or folder of this name, as in a stranger's folder that is the working directory."""
     try:
-        return Path(text).exists()
+        return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # too long, or with a zero in it
         return False
 

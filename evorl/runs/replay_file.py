@@ -108,7 +108,7 @@ def read_replay_facts(path: Path) -> dict[str, Any]:
         facts = json.loads(described.read_text("utf-8"))
     except OSError as error:
         raise ReplayFileError(f"{described}, which says what is in {path.name}, cannot be read: {error}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReplayFileError(f"{described} is no JSON: {error}.") from error
     if not isinstance(facts, dict) or not isinstance(facts.get("columns"), dict) or "num_steps" not in facts:
         raise ReplayFileError(f"{described} does not say what is in {path.name}: it needs num_steps and columns.")

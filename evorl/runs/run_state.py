@@ -97,7 +97,7 @@ def read_state(path: Path | str, log: Path | str) -> RunState:
         told: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         total, failure = told.get("total_timesteps"), told.get("failure")
         state = RunState(str(told["state"]), None if total is None else int(total), failure and str(failure))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return RunState(_end_of_log(Path(log)))
     if state.state not in STATES:
         return RunState(_end_of_log(Path(log)))

@@ -64,13 +64,16 @@ class SavedEpisode:
             about = json.loads(files[0].read_text(encoding="utf-8"))
             with files[1].open("rb") as file, np.load(file) as stored:
                 arrays = {name: stored[name] for name in stored.files}
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        except (ValueError, OSError, EOFError, KeyError, RecursionError, zipfile.BadZipFile) as error:
             raise RunFolderError(f"The episode {path} is damaged, or none of ours: {error}") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
             raise RunFolderError(f"{files[0]} does not describe an episode as this version writes it.")
         shapes = {name: list(x.shape) for name, x in arrays.items()}
         told = about.get("arrays")
-        if not isinstance(told, dict) or {name: x["shape"] for name, x in told.items()} != shapes:
+        of_each = (
+            {name: isinstance(x, dict) and x.get("shape") for name, x in told.items()} if isinstance(told, dict) else {}
+        )
+        if of_each != shapes:
             raise RunFolderError(f"The episode {path} is damaged: its description tells of other arrays than it has.")
         return cls(about, arrays)
 

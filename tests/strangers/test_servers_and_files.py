@@ -1,0 +1,232 @@
+"""Servers, episodes, exported policies and apps of a stranger: nothing of theirs is executed or written elsewhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.runs.files import RunFolderError
+from evorl.runs.replay_file import ReplayFileError, read_replay_facts
+from evorl.runs.run_state import read_state
+from evorl.runs.saved_episode import FORMAT, SavedEpisode
+from tests.strangers.conftest import Refused
+from tests.strangers.test_run_folders import NAMES, filled, store
+from tests.support.stranger_code import StrangerCode
+
+CONFIG = {"workflow": "evorl.algorithms.a2c.A2CWorkflow", "env": {"library": "gymnax", "name": "CartPole-v1"}}
+DEEP = "[" * 100_000
+
+
+class HostileServer:
+    """A parameter server whose config is the stranger's, in place of the client that would fetch it."""
+
+    handed_out: Mapping[str, Any]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+    def __enter__(self) -> HostileServer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def config(self) -> dict[str, Any]:
+        return json.loads(json.dumps(self.handed_out))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_worker_executes_nothing_that_a_server_names(
+    name: str, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HostileServer.handed_out = {**CONFIG, **filled(NAMES[name], stranger.command)}
+    monkeypatch.setattr("evorl.parameter_server.parameter_client.ParameterClient", HostileServer)
+    said = refused("work", "127.0.0.1:7000")
+    assert "The server at 127.0.0.1:7000 would have code executed here that is not of evorl" in said
+    assert "give trust=true" in said
+
+
+def test_a_worker_looks_nothing_up_for_a_server(
+    stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HostileServer.handed_out = {**CONFIG, "title": "${oc.env:HOME}"}
+    monkeypatch.setattr("evorl.parameter_server.parameter_client.ParameterClient", HostileServer)
+    assert "nothing is looked up" in refused("work", "127.0.0.1:7000")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(NAMES[name].get("env"), dict)])
+def test_an_episode_names_nothing_that_is_executed(
+    name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused
+) -> None:
+    env = filled(NAMES[name]["env"], stranger.command)
+    np.savez(tmp_path / "episode.npz", allow_pickle=False)
+    about = {"format": FORMAT, "env": env, "arrays": {}, "length": 1, "return": 1.0}
+    (tmp_path / "episode.json").write_text(json.dumps(about))
+    said = refused("show-episode", f"episode={tmp_path / 'episode.npz'}")
+    assert "would have code executed that is not of evorl" in said
+
+
+@pytest.mark.parametrize(
+    "about",
+    [DEEP, "null", "7", '{"format": 1}', f'{{"format": {json.dumps(FORMAT)}, "env": {{}}, "arrays": {{"a": 1}}}}'],
+)
+def test_a_damaged_episode_is_one_sentence(about: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "episode.npz", allow_pickle=False, a=np.zeros(1))
+    (tmp_path / "episode.json").write_text(about)
+    with pytest.raises(RunFolderError, match=r"damaged|does not describe"):
+        SavedEpisode.load(tmp_path / "episode.npz")
+
+
+def test_deep_nesting_is_no_traceback(tmp_path: Path) -> None:
+    for name in ("replay.json", "state.json"):
+        (tmp_path / name).write_text(DEEP)
+    with pytest.raises(ReplayFileError, match="is no JSON"):
+        read_replay_facts(tmp_path / "replay.npz")
+    assert read_state(tmp_path / "state.json", tmp_path / "run.log").state == "stopped"
+
+
+def test_a_pickled_array_is_not_read(tmp_path: Path, stranger: StrangerCode) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return eval, (f"open({str(stranger.mark)!r}, 'w')",)
+
+    np.savez(tmp_path / "episode.npz", a=np.asarray([Payload()], dtype=object))
+    (tmp_path / "episode.json").write_text(json.dumps({"format": FORMAT, "env": {}, "arrays": {}}))
+    with pytest.raises(RunFolderError, match="is damaged"):
+        SavedEpisode.load(tmp_path / "episode.npz")
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        '"""; open("MARK", "w"); """',
+        '\\"""; open("MARK", "w"); """',
+        '"\n""" + open("MARK", "w") + """',
+        "@ABOUT@ @BODY@",
+        "\\",
+        "\\N{x}",
+        '"',
+    ],
+)
+def test_a_title_stays_in_the_docstring_of_an_exported_policy(title: str, stranger: StrangerCode) -> None:
+    """It has the name of the run's folder in it, which a stranger chose."""
+    from evorl.export import numpy_file
+
+    said = numpy_file._docstring(title.replace("MARK", str(stranger.mark)))
+    scope: dict[str, Any] = {}
+    exec(compile(f'"""{said}\n\nMore.\n"""\nrest = 1', "policy", "exec"), scope)
+    assert scope["rest"] == 1
+    assert set(scope) == {"__builtins__", "__doc__", "rest"}
+
+
+APP = """\
+version: VERSION
+agent: reinforce
+environment: {run: [python, app.py], name: x, obs_space: {shape: [1]}, action_space: {n: 2}}
+"""
+
+
+def app_of(folder: Path, training: Mapping[str, Any], **more: Any) -> Path:
+    from evorl.apps.app_config import package_version
+
+    folder.mkdir()
+    text = APP.replace("VERSION", package_version())
+    entries = {"training": training, **more}
+    (folder / "app.yaml").write_text(text + "".join(f"{k}: {json.dumps(v)}\n" for k, v in entries.items()))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"+hydra.callbacks.x": {"_target_": "stranger.make"}},
+        {"hydra": {"callbacks": {"x": {"_target_": "stranger.make"}}}},
+        {"hydra.run.dir": "/tmp/elsewhere"},
+        {"title": "${oc.env:HOME}"},
+        {"optimizer": {"options": {"x,+hydra.callbacks.y": {"_target_": "stranger.make"}, "z": "${oc.env:HOME}"}}},
+        {"agent": {"network": {"torso": "../../stranger"}}},
+        {"~seed": 1},
+        {"--config-dir": "theirs"},
+    ],
+)
+@pytest.mark.parametrize("command", [("config", "-e", "gymnasium"), ("run", "server")])
+def test_the_training_of_an_app_is_settings(
+    training: dict[str, Any],
+    command: tuple[str, ...],
+    tmp_path: Path,
+    stranger: StrangerCode,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(app_of(tmp_path / "app", training))
+    assert "app.yaml has " in refused(*command)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"env": {"goal_setter": "stranger:make"}}, {"env": {"factory": "stranger:make"}}, {"workflow": "stranger.W"}],
+)
+def test_the_training_of_an_app_names_no_code(
+    training: dict[str, Any],
+    tmp_path: Path,
+    stranger: StrangerCode,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(app_of(tmp_path / "app", training))
+    said = refused("run", "server")
+    assert "training in app.yaml would have code executed that is not of evorl" in said
+    assert "stranger" in said
+
+
+@pytest.mark.parametrize("name", ["app.yaml.checked", "app.yaml.new", "app.yaml"])
+def test_a_link_in_an_app_is_not_written_through(
+    name: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = app_of(tmp_path / "app", {})
+    target = tmp_path / "profile"
+    if name == "app.yaml":
+        (folder / name).rename(target)
+    else:
+        target.write_text("mine")
+    (folder / name).symlink_to(target)
+    before = target.read_text()
+    monkeypatch.chdir(folder)
+    assert "is a symbolic link" in refused("config", "-e", "gymnasium")
+    assert target.read_text() == before
+
+
+def test_control_characters_are_shown_by_every_command(
+    tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evorl.cli import commands
+
+    escape = "\x1b]0;owned\x07"
+    folder = store(
+        tmp_path / "runs", {"env": {"library": "gymnax", "name": f"{escape}\nrun"}, "title": escape}, f"a{escape}"
+    )
+    said = refused("train", f"resume={folder}")
+    assert "\x1b" not in said
+    assert "\\x1b]0;owned\\x07" in said
+    (folder / "metrics.csv").write_text("iterations,timesteps,eval/episode_return\n1,1000,1.0\n")
+    monkeypatch.setattr(sys, "argv", ["evorl", "runs", str(tmp_path / "runs")])
+    commands.main()
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b]0;owned\\x07\\nrun" in printed
+
+
+def test_control_characters_are_shown_by_a_process_of_its_own(tmp_path: Path) -> None:
+    folder = store(tmp_path, {"env": {"factory": "\x1b[2J:make"}}, "run")
+    code = "from evorl.cli.commands import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "evaluate", f"run={folder}"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert rb"\x1b[2J" in done.stderr
