@@ -57,7 +57,7 @@ def read_stored_config(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}.") from error
     except Exception as error:  # the YAML reader's errors share no base class with OmegaConf's
-        raise RunFolderError(f"{path} is no valid YAML: {error}.") from error
+        raise RunFolderError(f"{path} is no valid YAML: {' '.join(str(error).split()).rstrip('.')}.") from error
     if not OmegaConf.is_dict(config):
         raise RunFolderError(f"{path} is no mapping from settings to values: it is not the config of a run.")
     for place, value in leaves(OmegaConf.to_container(config)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorl.runs.files import RunFolderError
-from evorl.runs.trust import as_arguments, foreign_names, read_stored_config, refuse_foreign_code
+from evorl.runs.trust import as_arguments, foreign_names, read_stored_config, refuse_composed_code, refuse_foreign_code
 
 
 def stored(tmp_path: Path, text: str) -> Any:
@@ -72,6 +72,11 @@ FOREIGN = {
     "learner": {"workflow": "evorlution.W", "env": {"factory": "evorl.cli.main:train"}},
     "compilation_cache": "programs",
     "agent": {"name": "os.system"},
+    "title": "os:system",
+    "serve": {"bind": "localhost:7001", "token": "env:TOKEN"},
+    "replay": {"load": "minari:mujoco/hopper/medium-v0"},
+    "layers": [{"type": "stranger:Layer"}],
+    "eval_env": {"env": {"library": "gymnasium", "name": "ALE/Pong-v5", "xml_file": "./ant.xml"}},
 }
 
 
@@ -82,6 +87,8 @@ def test_names_of_code_are_found_at_any_depth() -> None:
         "learner.workflow": "evorlution.W",
         "learner.env.factory": "evorl.cli.main:train",
         "compilation_cache": "programs",
+        "layers.0.type": "stranger:Layer",
+        "eval_env.env.xml_file": "./ant.xml",
     }
     assert foreign_names({"workflow": "evorl.algorithms.sac.SACWorkflow", "compilation_cache": True}) == {}
 
@@ -99,3 +106,16 @@ def test_what_the_user_gave_is_trusted() -> None:
 
 def test_names_are_quoted_for_a_shell() -> None:
     assert as_arguments({"env.factory": "os:system; rm -r ~"}) == "'env.factory=os:system; rm -r ~'"
+
+
+@pytest.mark.parametrize(
+    "word", ["seed=1", "optimizer.learning_rate=1e-3", "a={b: [1, 'x y']}", "agent=ec/openes", "x="]
+)
+def test_settings_are_composed(word: str) -> None:
+    refuse_composed_code([word], "a file")
+
+
+@pytest.mark.parametrize("word", ["+a=1", "hydra.verbose=true", "a=${b}", "agent=../x", "--cfg", "a", 3, None])
+def test_more_than_settings_is_refused(word: object) -> None:
+    with pytest.raises(RunFolderError, match=r"a file has .* Leave it out\.$"):
+        refuse_composed_code(["seed=1", word], "a file", "Leave it out.")
