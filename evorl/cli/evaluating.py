@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 _KEPT = ("goals", "goal_cells", "save_episodes", "plot_episodes", "plot_of", "plot_dimensions")
-EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache")
+EVALUATION_SETTINGS = ("eval_episodes", "seed", "devices", "env_chunk", "compilation_cache", "env.skill")
 EVALUATION_SETTINGS += tuple(f"evaluation.{name}" for name in _KEPT)
 
 

@@ -105,6 +105,11 @@ class Env(ByValue, abc.ABC):
         return 1
 
     @property
+    def num_skills(self) -> int:
+        """Number of skills that observations end with, see ``SkillWrapper``; 0 without skills."""
+        return 0
+
+    @property
     def goal_task(self) -> Any:
         """What it is worth to reach a goal, an ``evorl.envs.goals.task.GoalTask``; ``None`` where nothing says so."""
         return None
@@ -173,6 +178,10 @@ class EnvAround(Env):
     def num_agents(self) -> int:
         """See ``Env.num_agents``."""
         return self.env.num_agents
+
+    @property
+    def num_skills(self) -> int:
+        return self.env.num_skills
 
     @property
     def goal_task(self) -> Any:

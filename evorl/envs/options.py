@@ -36,6 +36,8 @@ class EnvOptions:
         goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
         randomization: which numbers of the physics are drawn at the start of each episode, and from where to where, by
             the names of fields, see ``ranges_from_config``; ``None`` for the environment's own.
+        skills: number of skills, one of which each episode draws and observations end with, see ``SkillWrapper``.
+        skill: the one skill of all episodes; ``None`` draws one for each.
 
     Raises:
         ValueError: a value is of another type or out of range.
@@ -54,6 +56,8 @@ class EnvOptions:
     observed: Sequence[int] | None = None
     goal_setter: Any = None
     randomization: Any = None
+    skills: int | None = None
+    skill: int | None = None
 
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():

@@ -18,14 +18,15 @@ from evorl.envs.wrappers.reward import (
     RewardTransformWrapper,
     SparseRewardWrapper,
 )
+from evorl.envs.wrappers.skill import SkillWrapper
 
 
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
     From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
-    flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale, vmap with autoreset. So
-    ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
+    flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale, skills, vmap with
+    autoreset. So ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -46,7 +47,12 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
     if chosen.randomization is not None:  # likewise
         env = load("evorl.envs.wrappers.randomization:randomized")(env, chosen.randomization)
-    return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
+    env = put_wrappers(env, chosen, limit)
+    if chosen.skills is not None:
+        env = SkillWrapper(env, chosen.skills, chosen.skill)
+    elif chosen.skill is not None:
+        raise ValueError(f"env.skill={chosen.skill} chooses one of env.skills, which is not set: give their number.")
+    return cls(env, chosen.parallel, setter)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:

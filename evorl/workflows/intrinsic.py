@@ -1,12 +1,14 @@
-"""Intrinsic rewards: what an agent has not seen yet is worth something to it, beside what the environment pays.
+"""Intrinsic rewards: bonuses for novel observations, or for behaviour that tells skills apart.
 
-``intrinsic=icm`` or ``intrinsic=rnd`` gives them to any algorithm that learns from steps. A model is trained along with
-the agent, on the same trajectories; its error is the bonus of a step, added before anything is learned or stored. What
-is reported stays as the environment pays it. In a replay buffer a bonus stays as it was when the step was taken.
+``intrinsic=icm``, ``intrinsic=rnd`` or ``intrinsic=diayn`` adds them to any algorithm that learns from steps. A model
+is trained along with the agent, on the same trajectories; the bonus of a step is computed from it and added before
+anything is learned or stored. Reported returns stay those of the environment. In a replay buffer a bonus stays as it
+was when the step was taken.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -54,11 +56,11 @@ class IntrinsicState(PyTreeData):
 
 
 class IntrinsicReward(PyTreeNode):
-    """A bonus for what is new. A subclass says by which model.
+    """A bonus that a model computes for each step. A subclass defines the model.
 
     Attributes:
-        weight: what is added to a reward is this, times the bonus in units of the root mean square of all bonuses so
-            far.
+        weight: factor of the bonus, which is in units of the root mean square of all bonuses so far.
+        environment_weight: factor of the environment's own reward.
         num_updates: gradient steps of the model on each trajectory.
         network: of the features of an observation.
         optimizer: of the model.
@@ -68,6 +70,7 @@ class IntrinsicReward(PyTreeNode):
     """
 
     weight: float = 0.1
+    environment_weight: float = 1.0
     num_updates: int = pytree_field(static=True, default=4)
     network: TorsoSettings = TorsoSettings(activation="elu")
     optimizer: Optimizer = Optimizer(learning_rate=1e-3)
@@ -75,7 +78,7 @@ class IntrinsicReward(PyTreeNode):
     model: nn.Module | None = pytree_field(static=True, setting=False, default=None)
     action_space: Any = pytree_field(static=True, setting=False, default=None)
 
-    ranges: ClassVar[Mapping[str, str]] = {"weight": "[0, inf)"}
+    ranges: ClassVar[Mapping[str, str]] = {"weight": "[0, inf)", "environment_weight": "[0, inf)"}
 
     @abstractmethod
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
@@ -142,7 +145,7 @@ class IntrinsicReward(PyTreeNode):
         inputs = self._inputs(own, batch)
         bonuses, _ = self.errors(own.params, own.fixed, *inputs)
         squares = update_statistics(own.squares, jnp.square(bonuses), sharded=True)
-        unit = jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
+        unit = self.unit(squares)
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
             mean = self.errors(params, own.fixed, *inputs)[1].mean()
@@ -157,8 +160,13 @@ class IntrinsicReward(PyTreeNode):
         means = collectives.mean_over_shares((bonuses.mean(), last))
         metrics = PyTreeDict(intrinsic_reward=means[0], intrinsic_loss=means[1])
         own = own.replace(params=params, opt_state=opt_state, squares=squares)
-        batch = batch.replace(rewards=batch.rewards + self.weight * bonuses / unit)
+        rewards = self.environment_weight * batch.rewards + self.weight * bonuses / unit
+        batch = batch.replace(rewards=rewards)
         return batch, state.replace(intrinsic=own, intrinsic_metrics=metrics)
+
+    def unit(self, squares: RunningStatistics) -> jax.Array | float:
+        """Return the unit of the bonus, from the statistics of squared bonuses: by default their root mean square."""
+        return jnp.sqrt(jnp.maximum(squares.mean, _SMALLEST))
 
     def _inputs(self, own: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
         obs, next_obs = (
@@ -247,7 +255,66 @@ class RND(IntrinsicReward):
         return error, error
 
 
-KINDS: dict[str, type[IntrinsicReward]] = {"icm": ICM, "rnd": RND}
+class DIAYN(IntrinsicReward):
+    """Diversity is all you need (Eysenbach et al. 2018, https://arxiv.org/abs/1802.06070): unsupervised skills.
+
+    The environment shows the policy a skill, see ``SkillWrapper`` and ``env.skills``. A discriminator predicts the
+    skill from the observation that a step leads to, and the bonus ``log q(z | s') - log p(z)`` (eq. 3, with a uniform
+    prior p) pays for observations that reveal the skill. By default the environment's own reward does not count.
+
+    Attributes:
+        num_skills: number of skills of the environment.
+    """
+
+    weight: float = 1.0
+    environment_weight: float = 0.0
+    num_skills: int = pytree_field(static=True, setting=False, default=0)
+
+    def built(self, env: VectorEnv) -> Self:
+        """Return the bonus with its discriminator, for the spaces of ``env``.
+
+        Raises:
+            ValueError: the environment has no skills.
+        """
+        if not env.num_skills:
+            raise ValueError("intrinsic=diayn needs skills to tell apart: set env.skills to their number, such as 8.")
+        with_skills: Any = self.replace(num_skills=env.num_skills)
+        return IntrinsicReward.built(with_skills, env)
+
+    def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
+        return DistillationNetwork(torso, self.num_skills, (), obs_ndim)
+
+    def init_params(self, obs: jax.Array, key: Key) -> tuple[Params, Params]:
+        model: Any = self.model
+        return model.init(key, obs[..., : -self.num_skills])["params"], None
+
+    def unit(self, squares: RunningStatistics) -> float:
+        """Return 1: the bonus is in nats, as in the paper."""
+        return 1.0
+
+    def errors(
+        self, params: Params, fixed: Params, obs: jax.Array, actions: jax.Array, next_obs: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return ``log q(z | s') - log p(z)`` and the discriminator's cross-entropy ``-log q(z | s')``.
+
+        Args:
+            params: of the discriminator.
+            fixed: ``None``.
+            obs: the one-hot skills, ``[..., num_skills]``.
+            actions: unused.
+            next_obs: the true successors without their skills, ``[..., O]``, normalised.
+        """
+        model: Any = self.model
+        cross_entropy = optax.softmax_cross_entropy(model.apply({"params": params}, next_obs), obs)
+        return math.log(self.num_skills) - cross_entropy, cross_entropy
+
+    def _inputs(self, own: IntrinsicState, batch: SampleBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
+        _, actions, next_obs = super()._inputs(own, batch)
+        skills = select_observation(batch.obs, self.obs_key)[..., -self.num_skills :]
+        return skills, actions, next_obs[..., : -self.num_skills]
+
+
+KINDS: dict[str, type[IntrinsicReward]] = {"diayn": DIAYN, "icm": ICM, "rnd": RND}
 
 
 def make_intrinsic(config: Any, env: VectorEnv) -> IntrinsicReward:

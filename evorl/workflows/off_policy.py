@@ -47,7 +47,7 @@ class OffPolicyWorkflow(Workflow):
         learning_starts: environment steps with random actions and without updates, at the beginning.
         replay_capacity: transitions that are kept, over all environments.
         replay: what is there at first, what makes room, and what is drawn, of environments with goals.
-        intrinsic: a bonus for what is new: icm, rnd, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
+        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
             ``None`` for none.
         offline: learn from what ``replay.load`` names alone: a step of the training is an update.
         num_sharing: members of a population that store into the same buffer and learn from it; the population sets it.

@@ -26,7 +26,7 @@ class OnPolicyWorkflow(Workflow):
         optimizer: of all parameters.
         normalize_rewards: learn from rewards in units of the spread of discounted returns so far; what is reported
             stays as the environment pays it.
-        intrinsic: a bonus for what is new: icm, rnd, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
+        intrinsic: intrinsic reward: icm, rnd, diayn, or {name: icm, weight: 0.1}, see ``evorl.workflows.intrinsic``;
             ``None`` for none.
     """
 

@@ -14,11 +14,12 @@ from evorl.envs import create_env
 from evorl.execution.restoring import restore
 from evorl.sample_batch import SampleBatch
 from evorl.types import State
-from evorl.workflows.intrinsic import ICM, KINDS, RND, IntrinsicReward, make_intrinsic
+from evorl.workflows.intrinsic import DIAYN, ICM, RND, IntrinsicReward, make_intrinsic
 from evorl.workflows.workflow import Workflow
 from tests.support.key_record import KeyRecord
 from tests.support.small_workflows import NUM_ENVS, SAC_CONFIG, assert_close, assert_identical, small
 
+NOVELTY = ("icm", "rnd")
 ENVS = {"CartPole-v1": jnp.int32(1), "Pendulum-v1": jnp.asarray([0.5])}
 NETWORK = {"torso": [16], "activation": "elu"}
 
@@ -36,7 +37,7 @@ def steps(env: Any, env_name: str, level: float, num_steps: int = 4) -> SampleBa
 
 
 @pytest.mark.parametrize("env_name", ENVS)
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NOVELTY)
 def test_a_repeated_step_is_worth_less_and_a_new_one_more(name: str, env_name: str) -> None:
     intrinsic, env = built(name, env_name)
     state = State(intrinsic.init(env.obs_space, jax.random.key(3)))
@@ -53,7 +54,7 @@ def test_a_repeated_step_is_worth_less_and_a_new_one_more(name: str, env_name: s
     assert bonus_of_new > 3.0 * bonus_of_seen, "and is higher where one is new"
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", NOVELTY)
 def test_what_is_paid_is_weight_times_the_bonus_in_its_unit(name: str) -> None:
     intrinsic, env = built(name, weight=0.5)
     state = State(intrinsic.init(env.obs_space, jax.random.key(0)))
@@ -96,6 +97,50 @@ def test_the_target_of_rnd_stays() -> None:
     _, after = rnd.pay(steps(env, "CartPole-v1", 0.1), state)
     assert_identical(after.intrinsic.fixed, state.intrinsic.fixed)
     assert not np.array_equal(after.intrinsic.params["head"]["kernel"], state.intrinsic.params["head"]["kernel"])
+
+
+SKILLED = {"library": "gymnax", "name": "CartPole-v1", "skills": 3}
+
+
+def skilled_steps(skills: jax.Array) -> SampleBatch:
+    """Transitions ``[B]`` whose successors reveal the skill in the sign of their first number."""
+    one_hot = jax.nn.one_hot(skills, 3)
+    states = jnp.zeros((len(skills), 4)).at[:, 0].set(skills - 1.0)
+    obs = jnp.concatenate([jnp.zeros_like(states), one_hot], axis=-1)
+    next_obs = jnp.concatenate([states, one_hot], axis=-1)
+    return SampleBatch(
+        obs=obs, actions=jnp.zeros(len(skills), jnp.int32), rewards=jnp.ones(len(skills)), next_obs=next_obs
+    )
+
+
+def test_diayn_pays_for_what_reveals_the_skill() -> None:
+    """Eysenbach et al. 2018, eq. 3: from 0 without knowledge up to log(number of skills)."""
+    env = create_env(SKILLED, parallel=2)
+    diayn = make_intrinsic({"name": "diayn", "network": NETWORK, "optimizer": {"learning_rate": 1e-2}}, env)
+    assert isinstance(diayn, DIAYN)
+    state = State(diayn.init(env.obs_space, jax.random.key(0)))
+    batch = skilled_steps(jnp.arange(30) % 3)
+    pay = jax.jit(lambda node, state: node.pay(batch, state))
+    paid, state = pay(diayn, state)
+    bonuses = diayn.bonuses(state.intrinsic, batch)
+    for _ in range(40):
+        paid, state = pay(diayn, state)
+    np.testing.assert_allclose(paid.rewards, np.log(3.0), atol=0.05)  # the environment's reward of 1 does not count
+    assert float(bonuses.mean()) < 0.8 * np.log(3.0)
+    lying = batch.replace(obs=skilled_steps((jnp.arange(30) + 1) % 3).obs)
+    assert float(diayn.bonuses(state.intrinsic, lying).max()) < -1.0, "another skill than the one that was followed"
+    both, _ = diayn.replace(weight=0.5, environment_weight=2.0).pay(batch, state)
+    np.testing.assert_allclose(both.rewards, 2.0 + 0.5 * diayn.bonuses(state.intrinsic, batch), rtol=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn"])
+def test_any_algorithm_learns_skills(algorithm: str) -> None:
+    workflow = small(algorithm, SKILLED, intrinsic={"name": "diayn", "network": {"torso": [8]}})
+    state = workflow.init(0)
+    for _ in range(2):
+        metrics, state = workflow.step(state)
+    assert abs(float(metrics["intrinsic_reward"])) < np.log(3.0)
+    assert float(metrics["intrinsic_loss"]) > 0.0
 
 
 def made(algorithm: str, **changes: Any) -> Workflow:
@@ -168,6 +213,7 @@ def test_two_devices_learn_as_one_does() -> None:
     [
         ("rmd", "there is no intrinsic reward 'rmd'. Did you mean 'rnd'?"),
         ({"weight": 1.0}, "there is no intrinsic reward None"),
+        ("diayn", "set env.skills"),
         ({"name": "icm", "size": 3}, "key of intrinsic 'size'"),
         ({"name": "rnd", "model": 3}, "key of intrinsic 'model'"),
         ({"name": "icm", "weight": -1.0}, "intrinsic.weight must be"),

@@ -65,6 +65,10 @@ class HostBackedEnv(VectorEnv):
             )
         if options.randomization is not None:
             raise ValueError("env.randomization is for JAX environments: simulators keep their physics to themselves.")
+        if options.skills is not None or options.skill is not None:
+            raise ValueError(
+                "env.skills is for JAX environments: a simulator starts an episode without a key to draw from."
+            )
         if host not in HOST_MODES:
             raise ValueError(no_such("value of env.host", host, HOST_MODES))
         self.autoreset_mode = mode  # pyright: ignore[reportAttributeAccessIssue]  # others have a class for each mode

@@ -17,6 +17,7 @@ from evorl.envs.wrappers.reward import (
     RewardTransformWrapper,
     SparseRewardWrapper,
 )
+from evorl.envs.wrappers.skill import SkillWrapper
 from evorl.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RewardClipWrapper",
     "RewardScaleWrapper",
     "RewardTransformWrapper",
+    "SkillWrapper",
     "SparseRewardWrapper",
     "VectorEnv",
     "VmapAutoResetWrapper",
