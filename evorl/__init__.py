@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     report: Any
     train: Any
 
+# The name that pip installs. On package indexes, evorl and evorl-jax are other projects, which import as evorl too.
+DISTRIBUTION = "evorl-engine"
 try:
-    __version__ = version("evorl")
+    __version__ = version(DISTRIBUTION)
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+source"
 
 __all__ = [
+    "DISTRIBUTION",
     "Agent",
     "AgentState",
     "PyTreeData",

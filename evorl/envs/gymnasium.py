@@ -207,7 +207,9 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         try:
             return self._envs[0].render()
         except gymnasium.error.DependencyNotInstalled as error:
-            raise ImportError(f"pictures need a further package: pip install 'evorl[gymnasium]'. {error}") from error
+            raise ImportError(
+                f"pictures need a further package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
+            ) from error
 
     def close(self) -> None:
         """Close every environment."""

@@ -48,7 +48,7 @@ class WebServer:
     def __init__(
         self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        with missing_in_words("clients over WebSocket", "aiohttp", "evorl[serve]"):
+        with missing_in_words("clients over WebSocket", "aiohttp"):
             from aiohttp import web
         self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
         self.address: tuple[str, int] = ("", 0)
