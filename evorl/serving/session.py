@@ -20,6 +20,8 @@ COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
 MOST_NUMBERS = 4096  # of a space that a client says it has, unless the server's own has more: its bounds are arrays
 MOST_DEPTH = 8  # of its parts
+MAX_REWARD = 1e15  # in size: the squares of discounted sums stay finite in float32, which losses compute
+MAX_STEP = 2.0**53  # of a metric: up to there a float64 holds all whole numbers
 
 
 class Host(Protocol):
@@ -216,7 +218,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
     Raises:
         SessionError: it is none; in words.
     """
-    if type(value) is float and abs(value) <= 3e38:
+    most = MAX_REWARD if name == "reward" else MAX_STEP
+    if type(value) is float and abs(value) <= most:
         return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -224,8 +227,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= 3e38:  # NaN is not either
-        raise SessionError(f"{name} must be a finite number, got {str(value)[:20]}.")
+    if not abs(value) <= most:  # NaN is not either
+        raise SessionError(f"{name} must be a finite number of at most {most:g} in size, got {str(value)[:20]}.")
     return float(value)
 
 
