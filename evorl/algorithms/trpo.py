@@ -24,7 +24,7 @@ from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_produ
 from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch, first_episodes
-from evorl.types import Key, Params, PyTreeDict, State
+from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
+from evorl.serving.access import is_same_secret
 from evorl.serving.answering import Question
 from evorl.serving.observations import ObservationError, observation_from
 
@@ -118,7 +118,7 @@ class Session:
             self._place, self._last_obs = None, None
 
     def _init(self, message: Mapping[str, Any]) -> None:
-        if not self.is_trusted and not _same(message.get("token"), self._host.token):
+        if not self.is_trusted and not is_same_secret(message.get("token"), self._host.token):
             got = "another" if "token" in message else "none"
             raise Refused(f"this server needs its token in init, and got {got}.")
         self.is_trusted = True
@@ -260,9 +260,3 @@ def _flag(message: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise SessionError(f"{name} must be true or false, got {value!r}.")
     return value
-
-
-def _same(given: Any, token: str | None) -> bool:
-    if not isinstance(given, str) or token is None:
-        return False
-    return hmac.compare_digest(given.encode(errors="replace"), token.encode())

@@ -86,7 +86,7 @@ def test_what_needs_consecutive_steps_is_refused_with_those_that_can_be_served()
 
 def test_settings_that_the_server_would_refuse_are_refused_in_the_app(tmp_path: Path) -> None:
     app = app_of(tmp_path, "dqn", "bandit")
-    with pytest.raises(ValueError, match="dqn cannot be served with these settings.*n_step"):
+    with pytest.raises(ValueError, match=r"dqn cannot be served with these settings.*n_step"):
         check_training(replace(app, training={**app.training, "n_step": 3}))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import evorl
-
 from evorl.cli import commands, main, saving
 from evorl.config.names import load
 from tests.support.apps import ROOT
