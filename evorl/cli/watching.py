@@ -145,11 +145,25 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         from evorl.envs.mujoco_frames import draw_without_screen
 
         with _pages_told(kind):
-            draw_without_screen()
+            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(config.env))
+
+
+def _is_drawn_by_mujoco(env: Any) -> bool:
+    """Return whether an environment of Gymnasium is a MuJoCo one, by what it registers."""
+    if _library_of_env(env) != "gymnasium":
+        return False
+    import gymnasium
+
+    spec = gymnasium.registry.get(str(env.get("name")))
+    return any(word in str(spec and spec.entry_point).lower() for word in ("mujoco", "robotics"))
 
 
 def _library_of(config: Any) -> str | None:
-    return config.env.get("library") if hasattr(config.env, "get") else None
+    return _library_of_env(config.env)
+
+
+def _library_of_env(env: Any) -> str | None:
+    return env.get("library") if hasattr(env, "get") else None
 
 
 @contextlib.contextmanager

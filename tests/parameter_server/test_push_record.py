@@ -30,9 +30,10 @@ def refused_or_taken(commands: ParameterCommands, header: dict[str, Any], body: 
     before = (commands.pull({}, b""), commands.pushes, commands.step)
     try:
         answer, _ = commands.push(header, body)
-    except CommandRefused as error:
-        assert len(str(error)) < 500
-        frame({"error": str(error)})
+    except CommandRefused as refusal:
+        said = str(refusal)
+        frame({"error": said})
+        assert len(said) < 500
         assert (commands.pull({}, b""), commands.pushes, commands.step) == before
         taken = False
     else:

@@ -74,6 +74,6 @@ def test_the_secret() -> None:
 
 
 def test_tls_needs_both_files() -> None:
-    with pytest.raises(ValueError, match="give serve.cert=<file> and serve.key=<file>"):
+    with pytest.raises(ValueError, match=r"give serve\.cert=<file> and serve\.key=<file>"):
         tls_context("cert.pem", None, "serve.cert, serve.key")
     assert tls_context(None, None) is None

@@ -1,4 +1,4 @@
-"""The base of all servers: slow and silent clients are ended by each of them, and a failing protocol ends one client."""
+"""The base of all servers: slow and silent clients are ended by each; a failing protocol ends one client."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_who_does_not_read_is_ended() -> None:
     async def run() -> None:
         server = SocketServer(Halves, ConnectionLimits(request_seconds=0.2, frame_seconds=0.3))
         await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.address[1], limit=16)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.address[1], limit=16)
         writer.write(b"a" * 40_000_000 + b"|")
         async with asyncio.timeout(20):
             while not server.connections:
