@@ -12,7 +12,7 @@ import os
 import platform
 from pathlib import Path
 
-import evorl
+from evorl.distribution import DISTRIBUTION
 
 
 def about() -> dict[str, str]:
@@ -34,7 +34,7 @@ def versions(*packages: str) -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            name = evorl.DISTRIBUTION if package == "evorl" else package
+            name = DISTRIBUTION if package == "evorl" else package
             installed[package] = importlib.metadata.version(name)
     return installed
 

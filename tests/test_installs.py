@@ -9,7 +9,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-import evorl
+from evorl.distribution import DISTRIBUTION
 from tests.support.apps import ROOT
 
 OF_OTHERS = {"evorl", "evorl-jax"}
@@ -75,11 +75,11 @@ def test_it_bites(text: str, is_one: bool) -> None:
 
 def test_one_name_everywhere() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'\nname = "{evorl.DISTRIBUTION}"' in pyproject
-    assert canonicalize_name(evorl.DISTRIBUTION) not in OF_OTHERS
+    assert f'\nname = "{DISTRIBUTION}"' in pyproject
+    assert canonicalize_name(DISTRIBUTION) not in OF_OTHERS
     for page in ("README.md", "docs/index.md"):
         text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-        assert f"The distribution is called `{evorl.DISTRIBUTION}`" in text
+        assert f"The distribution is called `{DISTRIBUTION}`" in text
         assert "`evorl` and `evorl-jax` on package indexes are other projects" in text
     conda = yaml.safe_load((ROOT / "environment.yaml").read_text(encoding="utf-8"))
     assert conda["dependencies"][-1] == {"pip": ["-c constraints.txt", "-e ."]}

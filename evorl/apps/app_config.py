@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import evorl
 from evorl.apps.app_text import read_mapping
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.distribution import installed_version
 
 APP_FILE = "app.yaml"
 _ENTRIES = ("version", "agent", "algorithm", "training", "environment", "server", "metrics", "parameters", "run")
@@ -109,7 +109,7 @@ class AppConfig:
 
 def package_version() -> str:
     """Return the version of this package."""
-    return evorl.__version__
+    return installed_version()
 
 
 def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.environ) -> AppConfig:

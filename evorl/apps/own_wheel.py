@@ -12,7 +12,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-import evorl
+from evorl.distribution import DISTRIBUTION
 
 _IGNORED = "__pycache__"
 _BEGINNING_OF_ZIP = (1980, 1, 1, 0, 0, 0)  # the earliest date of the format: the same files make the same bytes
@@ -33,13 +33,13 @@ def write_wheel(folder: Path, configs: Path) -> Path:
         ValueError: the package runs from a source tree that is not installed, so its requirements are unknown.
     """
     try:
-        installed = metadata.distribution(evorl.DISTRIBUTION)
+        installed = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
         raise ValueError(
             f"evorl runs from a source tree that is not installed, so its requirements are unknown ({error}): "
             "install it first, by pip install -c constraints.txt -e . in the clone."
         ) from error
-    stem = f"{evorl.DISTRIBUTION.replace('-', '_')}-{installed.version}"
+    stem = f"{DISTRIBUTION.replace('-', '_')}-{installed.version}"
     package = Path(__file__).resolve().parent.parent
     content = {f"evorl/{name}": data for name, data in _files(package).items() if not name.startswith("configs/")}
     content |= {f"evorl/configs/{name}": data for name, data in _files(configs).items()}

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import evorl
 from evorl.cli.command_options import Option, options_in_words
+from evorl.distribution import installed_version
 
 
 class Command(NamedTuple):
@@ -166,7 +166,7 @@ def run(arguments: Sequence[str]) -> Any:
         print(overview(), end="")
         return None
     if name in ("--version", "-V"):
-        print(f"evorl {evorl.__version__}")
+        print(f"evorl {installed_version()}")
         return None
     if name not in COMMANDS:
         raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help says what they do.")

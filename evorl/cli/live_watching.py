@@ -69,7 +69,7 @@ def _request(arguments: Sequence[str]) -> Request:
     from evorl.live.page_guard import PageGuard
     from evorl.live.watched_runs import WatchedRuns
     from evorl.recorders.screen import print_line
-    from evorl.serving.access import tls_context
+    from evorl.sockets.access import tls_context
 
     settings, places = read_options(arguments, OPTIONS, "evorl watch", unnamed="run")
     for name in ("open", "log", "enable_unknown_metrics"):

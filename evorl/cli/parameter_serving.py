@@ -138,7 +138,7 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
         return None
     from evorl.config.nodes import plain
     from evorl.config.values import check_names, checked_mapping
-    from evorl.serving.access import host_and_port, require_token_beyond_this_machine, tls_context
+    from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of
 

@@ -149,13 +149,11 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
 
 
 def _is_drawn_by_mujoco(env: Any) -> bool:
-    """Return whether an environment of Gymnasium is a MuJoCo one, by what it registers."""
     if _library_of_env(env) != "gymnasium":
         return False
-    import gymnasium
+    from evorl.envs.gymnasium import is_drawn_by_mujoco
 
-    spec = gymnasium.registry.get(str(env.get("name")))
-    return any(word in str(spec and spec.entry_point).lower() for word in ("mujoco", "robotics"))
+    return is_drawn_by_mujoco(str(env.get("name")))
 
 
 def _library_of(config: Any) -> str | None:

@@ -310,3 +310,11 @@ def _stacked(space: Space, rows: list[Any]) -> Any:
 
 def _failed(number: int, method: str, error: Exception) -> str:
     return f"environment {number} failed in {method}: {type(error).__name__}: {error}"
+
+
+def is_drawn_by_mujoco(name: str) -> bool:
+    """Return whether an environment of Gymnasium is drawn by MuJoCo, by the code that it registers."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    return any(word in str(spec and spec.entry_point).lower() for word in ("mujoco", "robotics"))

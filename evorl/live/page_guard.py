@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from evorl.serving.access import is_same_secret, require_token_beyond_this_machine
+from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # characters
 MOST_CLIENTS = 10_000  # whose rates are remembered

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 from evorl.live.live_page import LivePage
-from evorl.serving.http_server import HttpServer
-from evorl.serving.socket_server import ConnectionLimits
+from evorl.sockets.http_server import HttpServer
+from evorl.sockets.socket_server import ConnectionLimits
 
 
 @contextlib.asynccontextmanager
@@ -20,7 +20,7 @@ async def serving(
     Args:
         page: its guard says on which address.
         port: 0 for one that is free.
-        tls: see ``evorl.serving.access.tls_context``; ``None`` for none.
+        tls: see ``evorl.sockets.access.tls_context``; ``None`` for none.
         limits: of connections; by default 256 at a time.
 
     Yields:

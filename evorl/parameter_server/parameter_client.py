@@ -20,7 +20,7 @@ from evorl.parameter_server.parameter_frames import (
     lengths,
     parsed_header,
 )
-from evorl.serving.access import host_and_port
+from evorl.sockets.access import host_and_port
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two attempts to connect
 _MAX_CONFIG = 1 << 20  # bytes of JSON

@@ -26,8 +26,8 @@ from evorl.parameter_server.parameter_frames import (
     lengths,
     parsed_header,
 )
-from evorl.serving.access import host_and_port, is_same_secret
-from evorl.serving.socket_server import ConnectionLimits, SocketServer
+from evorl.sockets.access import host_and_port, is_same_secret
+from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
 _READ_AHEAD = 1 << 18  # bytes that wait in a connection before its sender is slowed down

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from evorl.serving.access import host_and_port, tls_context
 from evorl.serving.repeated_messages import RepeatedMessages
 from evorl.serving.rlx import FrameReader, Limits, ProtocolError, encode, frame
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.session import Host, Refused, Session
-from evorl.serving.socket_server import ConnectionLimits, SocketServer
+from evorl.sockets.access import host_and_port, tls_context
+from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
 HELLO_BYTES = 4096  # of a message before init was understood
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, require_positive
-from evorl.serving.access import host_and_port, require_token_beyond_this_machine
-from evorl.serving.socket_server import REQUEST_SECONDS
+from evorl.sockets.access import host_and_port, require_token_beyond_this_machine
+from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
 
 _REMEDY = "give serve.token=..., the same to all clients"

@@ -12,9 +12,9 @@ import numpy as np
 from evorl.config.names import no_such
 from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
-from evorl.serving.access import is_same_secret
 from evorl.serving.answering import Question
 from evorl.serving.observations import ObservationError, observation_from
+from evorl.sockets.access import is_same_secret
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message

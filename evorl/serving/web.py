@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evorl.config.names import missing_in_words
-from evorl.serving.access import host_and_port, is_same_secret, is_this_machine, tls_context
 from evorl.serving.connections import MessageRate, connection_limits
-from evorl.serving.http_server import HttpServer
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.rlx import ProtocolError
 from evorl.serving.robots import talk_to_robot
 from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.session import Refused, Session, SessionError
-from evorl.serving.socket_server import Patience
 from evorl.serving.switchboard import Switchboard
+from evorl.sockets.access import host_and_port, is_same_secret, is_this_machine, tls_context
+from evorl.sockets.http_server import HttpServer
+from evorl.sockets.socket_server import Patience
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -9,7 +9,7 @@ import pytest
 
 from evorl.live import page_guard
 from evorl.live.page_guard import PageGuard, RateLimit, Refused
-from evorl.serving.access import tls_context
+from evorl.sockets.access import tls_context
 from tests.support.certificate import write_certificate
 
 TOKEN = "a-token-of-some-length"

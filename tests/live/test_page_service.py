@@ -16,8 +16,8 @@ from evorl.live.metrics_store import MetricsStore
 from evorl.live.page_guard import PageGuard
 from evorl.live.page_service import serving
 from evorl.live.watched_runs import WatchedRuns
-from evorl.serving.access import tls_context
-from evorl.serving.socket_server import ConnectionLimits
+from evorl.sockets.access import tls_context
+from evorl.sockets.socket_server import ConnectionLimits
 from tests.support.certificate import write_certificate
 
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from evorl.serving.access import tls_context
 from evorl.serving.client import encode, frame
 from evorl.serving.connections import HELLO_BYTES, RlxServer
 from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
-from evorl.serving.socket_server import WRITE_BUFFER_BYTES
+from evorl.sockets.access import tls_context
+from evorl.sockets.socket_server import WRITE_BUFFER_BYTES
 from tests.serving.test_session import TOKEN
 from tests.serving.test_switchboard import Place
 from tests.support.rlx_client import RlxClient

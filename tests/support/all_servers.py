@@ -1,4 +1,4 @@
-"""All servers, each at a free port of this machine with the same limits: RLX, its web port, the live page, parameters."""
+"""All servers, each at a free port of this machine with the same limits: RLX, web port, live page, parameters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from evorl.live.watched_runs import WatchedRuns
 from evorl.parameter_server.parameter_wire import CommandServer
 from evorl.serving.connections import RlxServer
 from evorl.serving.serve_settings import ServeSettings
-from evorl.serving.socket_server import ConnectionLimits
 from evorl.serving.web import WebServer
+from evorl.sockets.socket_server import ConnectionLimits
 from tests.serving.test_switchboard import Place
 from tests.support.parameter_wire import counting_commands
 

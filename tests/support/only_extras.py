@@ -18,7 +18,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from evorl import DISTRIBUTION
+from evorl.distribution import DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[2]
 

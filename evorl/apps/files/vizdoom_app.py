@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 from evorl.apps.files.app_frames import small_frame
 from evorl.apps.files.app_options import Options, action_number, read_options, stop
@@ -65,8 +65,12 @@ def make_env(options: Options) -> Any:
 
 def registered_name(name: str, names: Collection[str]) -> str:
     """The name, which must be one of those registered; releases of ViZDoom change the number behind ``-v``."""
-    if name in names:
-        return name
+    if name not in names:
+        _refuse(name, names)
+    return name
+
+
+def _refuse(name: str, names: Collection[str]) -> NoReturn:
     versions = sorted(known for known in names if known.rpartition("-v")[0] == name.rpartition("-v")[0])
     others = versions[-1:] or sorted(known for known in names if known.startswith("Vizdoom"))
     stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom has not: write {' or '.join(others)}")

@@ -7,12 +7,12 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from evorl.serving.socket_server import ConnectionLimits, SocketServer
+from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-_LOG = logging.getLogger("evorl.serving.http")
+_LOG = logging.getLogger("evorl.sockets.http")
 _LONGEST_LINE = 300  # characters of a fault in the log
 
 

@@ -17,14 +17,14 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from evorl.serving.access import require_token_beyond_this_machine
+from evorl.sockets.access import require_token_beyond_this_machine
 
 REQUEST_SECONDS = 10.0  # from the beginning of a connection to the end of its first request
 FRAME_SECONDS = 120.0  # from the first byte of a later request to its last one
 WRITE_BUFFER_BYTES = 2**20  # that a client may leave unread
 BACKLOG = 512
 PARTING_SECONDS = 0.5  # that clients have to read the last answer where a server ends
-_LOG = logging.getLogger("evorl.serving")
+_LOG = logging.getLogger("evorl.sockets")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,8 @@ class GuardedConnection(asyncio.Protocol):
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:
-        self._server, self._inner = server, inner
+        self._server = server
+        self._inner: Any = inner
         self._transport: Any = None
         self._patience: Patience | None = None
         self._unread_since: float | None = None
@@ -233,7 +234,7 @@ class SocketServer:
             OSError: the address is taken, or does not belong to this machine.
         """
         require_token_beyond_this_machine(host, token, host, "give one that clients have to show")
-        handshake = {} if tls is None else {"ssl_handshake_timeout": self.limits.request_seconds}
+        handshake: Any = {} if tls is None else {"ssl_handshake_timeout": self.limits.request_seconds}
         self._server = await asyncio.get_running_loop().create_server(
             lambda: GuardedConnection(self, self._make_protocol()), host, port, ssl=tls, backlog=BACKLOG, **handshake
         )

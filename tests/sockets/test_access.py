@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorl.serving.access import (
+from evorl.sockets.access import (
     host_and_port,
     is_same_secret,
     is_this_machine,
