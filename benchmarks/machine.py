@@ -12,6 +12,8 @@ import os
 import platform
 from pathlib import Path
 
+from evorl.distribution import DISTRIBUTION
+
 
 def about() -> dict[str, str]:
     """Machine and date of a result."""
@@ -32,7 +34,8 @@ def versions(*packages: str) -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[package] = importlib.metadata.version(package)
+            name = DISTRIBUTION if package == "evorl" else package
+            installed[package] = importlib.metadata.version(name)
     return installed
 
 

@@ -1,8 +1,9 @@
 """evorl: reinforcement learning and evolutionary computation as end-to-end compiled functions on JAX."""
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from evorl.distribution import installed_version
 
 if TYPE_CHECKING:
     from evorl.agent import Agent, AgentState, RandomAgent
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
     report: Any
     train: Any
 
-try:
-    __version__ = version("evorl")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+source"
+__version__ = installed_version()
 
 __all__ = [
     "Agent",

@@ -16,7 +16,7 @@ from tests.support.source_tree import SourceFile
 
 # Bottom to top. A room imports from rooms of lower layers, from earlier rooms of its own layer, and from itself.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("types", "ops", "distributions", "config"),
+    ("types", "ops", "distributions", "config", "distribution"),
     ("sample_batch", "padded_batch", "metrics", "networks", "envs", "replay_buffers", "ec"),
     ("agent", "agents"),
     ("rollout",),
@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
     ("algorithms",),
-    tuple("recorders rendering reports live parameter_server serving sweeps apps cli export launch".split()),
+    tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
 
@@ -40,7 +40,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ale_py", "gymnasium_robotics"), ("evorl/envs/gymnasium", "evorl/apps/files/")),
     "evosax": ("evorl/ec/evosax",),
     "optuna": ("evorl/sweeps/optuna_study",),
-    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/live/", "evorl/serving/")),
+    **dict.fromkeys(("aiohttp", "msgpack"), ("evorl/sockets/", "evorl/live/", "evorl/serving/")),
     **dict.fromkeys(("wandb", "tensorboardX"), ("evorl/recorders/",)),
     "matplotlib": ("evorl/recorders/", "evorl/rendering", "evorl/reports/"),
     **dict.fromkeys(("PIL", "av"), ("evorl/rendering",)),
@@ -49,7 +49,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
     "yaml": ("evorl/apps/", "evorl/cli", "evorl/runs", "evorl/recorders/"),
-    "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/"),
+    "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/", "evorl/sockets/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.
 OPTIONAL_LIBRARIES = {*ENV_LIBRARIES, *"aiohttp ale_py av evosax gymnasium gymnasium_robotics minari mujoco".split()}

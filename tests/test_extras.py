@@ -65,7 +65,12 @@ def test_the_core_is_enough_to_train_to_watch_to_compare_and_to_take_away(traine
     [
         ("video", "av", ["render", "run=latest", "episodes=1", "format=mp4"], "pip install av"),
         ("onnx", "onnxruntime", ["export", "run=latest", "format=onnx"], "pip install onnx"),
-        ("gymnasium", "pygame", ["play", "run=latest", "episodes=1"], r"pip install 'evorl\[gymnasium\]'"),
+        (
+            "gymnasium",
+            "pygame",
+            ["play", "run=latest", "episodes=1"],
+            r"pip install 'gymnasium\[classic-control,mujoco\]'",
+        ),
         (
             "optuna",
             "optuna",

@@ -23,9 +23,8 @@ from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_varian
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
 from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
 from evorl.ops.schedules import Schedule
-from evorl.rollout import with_recurrent_state
 from evorl.sample_batch import SampleBatch, first_episodes
-from evorl.types import Key, Params, PyTreeDict, State
+from evorl.types import Key, Params, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow
 
 
@@ -149,12 +148,10 @@ class TRPOWorkflow(OnPolicyWorkflow):
             return opt_state | {"policy": self.policy_optimizer.init(agent_state.params.policy)}
         return opt_state | {"first_fraction": jnp.ones(())}
 
-    def collect(self, state: State) -> tuple[SampleBatch, State]:
-        """A trajectory ``[T, B, ...]``, from the start of an episode if whole episodes are asked for."""
-        if self.episodes_per_batch is not None:
-            key, reset_key = jax.random.split(state.key)
-            state = state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
-        return super().collect(state)
+    @property
+    def restarts_episodes(self) -> bool:
+        """Whether learning is from whole episodes."""
+        return self.episodes_per_batch is not None
 
     def _weights(self, dones: jax.Array) -> jax.Array:
         """Weights ``[T, B]`` of mean 1 over all devices, 0 for steps that are not learned from."""

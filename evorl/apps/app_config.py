@@ -11,12 +11,12 @@ import dataclasses
 import os
 import shlex
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from evorl.apps.app_text import read_mapping
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.distribution import installed_version
 
 APP_FILE = "app.yaml"
 _ENTRIES = ("version", "agent", "algorithm", "training", "environment", "server", "metrics", "parameters", "run")
@@ -108,8 +108,8 @@ class AppConfig:
 
 
 def package_version() -> str:
-    """The version of this package."""
-    return metadata.version("evorl")
+    """Return the version of this package."""
+    return installed_version()
 
 
 def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.environ) -> AppConfig:

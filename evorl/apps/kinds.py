@@ -16,6 +16,7 @@ class Kind(NamedTuple):
         max_episodes: that are played.
         also: files that the script needs beside it.
         continuous: values of the section for agents that only act in boxes.
+        packages: that its script imports and evorl does not need.
     """
 
     does: str
@@ -24,6 +25,7 @@ class Kind(NamedTuple):
     max_episodes: int
     also: tuple[str, ...] = ()
     continuous: Mapping[str, str] = {"action_space": "{shape: [1], low: -1, high: 1}"}
+    packages: tuple[str, ...] = ()
 
 
 KINDS: dict[str, Kind] = {
@@ -41,7 +43,7 @@ KINDS: dict[str, Kind] = {
         },
     ),
     # IMPALA weighs what older weights did, so pictures that take long to answer do no harm.
-    "vizdoom": Kind("a scenario of ViZDoom", "vizdoom_app", "impala", 2000, ("app_frames",)),
+    "vizdoom": Kind("a scenario of ViZDoom", "vizdoom_app", "impala", 2000, ("app_frames",), packages=("vizdoom",)),
     "deepmind-lab": Kind("a level of DeepMind Lab", "lab_app", "impala", 2000, ("app_frames",)),
     "empty": Kind("a simulator of yours", "empty_app", "ppo", 1000),
 }

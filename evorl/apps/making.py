@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evorl.apps.app_config import APP_FILE, package_version
 from evorl.apps.app_text import as_entry, with_values
 from evorl.apps.kinds import KINDS, Kind
+from evorl.apps.own_wheel import write_wheel
 from evorl.serving.client_copy import client_text
 
 _FILES = Path(__file__).resolve().parent / "files"
@@ -143,16 +144,35 @@ def write_algorithm(folder: Path, source: Path, agent_file: Path) -> str:
     return f"{_OWN_AGENTS}/{agent_file.stem}"
 
 
-def write_containers(folder: Path, with_parameter_server: bool = False) -> list[Path]:
-    """Write what builds and starts an app in containers: ``Dockerfile`` and ``compose.yaml``."""
+def write_containers(
+    folder: Path, configs: Path, with_parameter_server: bool = False, packages: Sequence[str] = ()
+) -> list[Path]:
+    """Write the files that build and start an app in containers.
+
+    Args:
+        folder: of the app.
+        configs: the config tree of evorl, for its wheel.
+        with_parameter_server: whether several servers learn for a parameter server.
+        packages: that the simulator needs and evorl does not.
+
+    Returns:
+        ``Dockerfile``, ``compose.yaml``, ``.dockerignore``, and the wheel of evorl in ``wheels``.
+
+    Raises:
+        ValueError: see ``write_wheel``.
+    """
+    wheel = write_wheel(folder / "wheels", configs)
     compose = "compose_parameters.yaml" if with_parameter_server else "compose.yaml"
-    written = []
+    more = "".join(f" {package}" for package in packages)
+    written = [wheel]
     for name, source in {"Dockerfile": "Dockerfile", "compose.yaml": compose}.items():
         text = (_FILES / "docker" / source).read_text(encoding="utf-8")
         path = folder / name
-        path.write_text(text.replace("{version}", package_version()), encoding="utf-8")
+        path.write_text(text.replace("{wheel}", wheel.name).replace("{packages}", more), encoding="utf-8")
         written.append(path)
-    return written
+    ignored = folder / ".dockerignore"
+    ignored.write_text("runs/\n*.~*~\n**/__pycache__/\n", encoding="utf-8")
+    return [*written, ignored]
 
 
 def _copy(source: Path, target: Path) -> Path:

@@ -47,7 +47,7 @@ NEW_OPTIONS = {
 GENERATE_OPTIONS = {
     "algorithm": Option(None, "copy this algorithm into the app, to be changed (or -a)", text=True),
     "env": Option(None, f"write the simulator anew (or -e): {_KINDS}", text=True),
-    "docker": Option(False, "write a Dockerfile and compose.yaml"),
+    "docker": Option(False, "write a Dockerfile, compose.yaml and the wheel of this evorl that they install"),
     "file": Option(APP_FILE, "the app's settings (or -c)"),
 }
 CONFIG_OPTIONS = {
@@ -131,9 +131,11 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
             text = with_entry(text, "training", training_entry(usual))
         print(f"{own} is {facts.source.name} and its settings in {app.folder / OWN_ALGORITHMS}.")
     if settings["docker"]:
-        for name in ("Dockerfile", "compose.yaml"):
+        for name in ("Dockerfile", "compose.yaml", ".dockerignore"):
             kept.append(set_aside(app.folder / name))
-        write_containers(app.folder, app.parameters is not None)
+        kind_name = settings["env"] or _kind_of(app)
+        packages = KINDS[kind_name].packages if kind_name else ()
+        write_containers(app.folder, config_folder(), app.parameters is not None, packages)
     kept.append(replace_text(file, text))
     return _told(kept, read_app(file), facts)
 
@@ -241,12 +243,12 @@ def _check_text(file: Path, text: str, facts: AgentFacts | None) -> None:
 
 
 def _check(app: AppConfig, facts: AgentFacts | None) -> None:
-    check_training(app)
     if facts is not None and facts.in_boxes and "n" in (app.environment.get("action_space") or {}):
         raise ValueError(
             f"{app.agent} acts in boxes of numbers, and environment.action_space is {app.environment['action_space']}: "
             f"choose another algorithm, or an environment whose actions are such."
         )
+    check_training(app)
 
 
 def _told(kept: Sequence[Path | None], app: AppConfig, facts: AgentFacts | None) -> list[Path]:

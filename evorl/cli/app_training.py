@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,9 @@ from evorl.runs.trust import as_arguments, foreign_names, refuse_composed_code
 
 # Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
-# Mappings whose names nobody checks: what a library takes besides.
+# Settings of experiments that need consecutive steps of one environment.
+_NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
+# Mappings with names that are not checked: arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
 _GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
@@ -39,57 +42,65 @@ class AgentFacts(NamedTuple):
 
 
 def agent_facts(agent: str) -> AgentFacts:
-    """What there is to know of an agent of the package.
+    """Return the facts about an agent of the package.
 
     Raises:
-        ValueError: there is none of this name, or it is none that learns from simulators as they come.
+        ValueError: no agent has this name, or simulators elsewhere cannot train it.
     """
     import inspect
 
     from omegaconf import OmegaConf
 
-    from evorl.config.values import field_types
-    from evorl.envs.space import ActionSpaces
     from evorl.workflows.assembly import workflow_class
     from evorl.workflows.off_policy import OffPolicyWorkflow
 
     folder = config_folder() / "agent"
-    names = config_names(folder)
-    if agent not in names:
+    if agent not in config_names(folder):
         raise ValueError(no_such("algorithm", agent, served_agents()))
+    if reason := _reason_not_served(agent):
+        raise ValueError(f"{agent} cannot be served: {reason} These can: {', '.join(served_agents())}.")
     file = folder / f"{agent}.yaml"
     settings: Any = OmegaConf.load(file)
     workflow: Any = workflow_class(settings["workflow"])
-    if agent not in served_agents():
-        raise ValueError(
-            f"{agent} does not learn from simulators that come by themselves. These do: {', '.join(served_agents())}."
-        )
-    acts_in = field_types(workflow)["agent"].acts_in
     return AgentFacts(
         file=file,
         source=Path(inspect.getfile(workflow)),
-        in_boxes=ActionSpaces.DISCRETE not in acts_in,
+        in_boxes=_acts_in_boxes(workflow),
         is_off_policy=issubclass(workflow, OffPolicyWorkflow),
     )
 
 
 def served_agents() -> list[str]:
-    """The names of agents that learn from simulators as they come: those that need no data and no population."""
+    """Return the names of the agents that simulators elsewhere can train."""
+    return [name for name in config_names(config_folder() / "agent") if _reason_not_served(name) is None]
+
+
+@functools.cache
+def _reason_not_served(agent: str) -> str | None:
+    """Return why the training server refuses an agent with the settings of its file; ``None`` where it does not."""
     from omegaconf import OmegaConf
 
-    from evorl.workflows.assembly import complete_config, workflow_class
+    from evorl.serving.training_server import reason_not_served
+    from evorl.workflows.assembly import complete_config, workflow_class, workflow_from_config
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.on_policy import OnPolicyWorkflow
 
-    folder = config_folder() / "agent"
-    served = []
-    for name in config_names(folder):
-        file: Any = OmegaConf.to_container(OmegaConf.load(folder / f"{name}.yaml"))
-        workflow = workflow_class(file["workflow"])
-        is_one = issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) and "defaults" not in file
-        if is_one and not complete_config(workflow, file).get("offline") and name != "random":
-            served.append(name)
-    return served
+    file: Any = OmegaConf.to_container(OmegaConf.load(config_folder() / "agent" / f"{agent}.yaml"))
+    workflow = workflow_class(file["workflow"])
+    if not issubclass(workflow, OnPolicyWorkflow | OffPolicyWorkflow) or "defaults" in file:
+        return "it learns from a population."
+    if complete_config(workflow, file).get("offline"):
+        return "it learns from recorded steps."
+    action_space = {"shape": [1], "low": -1.0, "high": 1.0} if _acts_in_boxes(workflow) else {"n": 2}
+    env = {"library": "remote", "name": "simulator", "obs_space": {"shape": [1]}, "action_space": action_space}
+    return reason_not_served(workflow_from_config({**file, "env": env}))
+
+
+def _acts_in_boxes(workflow: Any) -> bool:
+    from evorl.config.values import field_types
+    from evorl.envs.space import ActionSpaces
+
+    return ActionSpaces.DISCRETE not in field_types(workflow)["agent"].acts_in
 
 
 def training_words(app: AppConfig) -> list[str]:
@@ -153,25 +164,32 @@ def as_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def check_training(app: AppConfig) -> Any:
-    """The config of an app's training; ``None`` where its algorithm is the app's own, which only its server imports.
+    """Return the config of an app's training; ``None`` where its algorithm is the app's own, which its server imports.
 
     Raises:
-        ValueError: a setting is unknown, or a name; in words.
+        ValueError: a setting or a name is unknown, or the training server would refuse the training.
     """
     if app.algorithm is not None:
         return None
+    from evorl.serving.training_server import reason_not_served
+    from evorl.workflows.assembly import workflow_from_config
+
     try:
-        return compose_config(training_words(app))
+        config = compose_config(training_words(app))
+        reason = reason_not_served(workflow_from_config(config))
     except Exception as error:
         if is_of_config(error):
             raise ValueError(config_error_in_words(error, config_folder())) from error
         raise
+    if reason:
+        raise ValueError(f"{app.agent} cannot be served with these settings: {reason}")
+    return config
 
 
 def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
-    """The agent of an experiment, a file of ``configs/experiment``, and what is tuned of its settings.
+    """Return the agent of an experiment, a file of ``configs/experiment``, and its tuned settings.
 
-    Those of the environment are left out.
+    Settings of the environment, and those that simulators elsewhere cannot be trained with, are left out.
 
     Raises:
         ValueError: there is no such experiment.
@@ -187,7 +205,10 @@ def settings_of_experiment(experiment: str) -> tuple[str, dict[str, Any]]:
     usual, tuned = (OmegaConf.to_container(compose_config(words)) for words in ([*choice, "~experiment"], choice))
     different = _differences(usual, tuned)
     different.pop("env", None)
-    return agent, different
+    for path in _NOT_SERVED:
+        *above, name = path.split(".")
+        functools.reduce(lambda part, key: part.get(key) or {}, above, different).pop(name, None)
+    return agent, {name: value for name, value in different.items() if value != {}}
 
 
 def experiments() -> list[str]:

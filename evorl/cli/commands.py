@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any, NamedTuple
 
 from evorl.cli.command_options import Option, options_in_words
+from evorl.distribution import installed_version
 
 
 class Command(NamedTuple):
@@ -167,7 +167,7 @@ def run(arguments: Sequence[str]) -> Any:
         print(overview(), end="")
         return None
     if name in ("--version", "-V"):
-        print(f"evorl {metadata.version('evorl')}")
+        print(f"evorl {installed_version()}")
         return None
     if name not in COMMANDS:
         raise ValueError(f"{no_such('command', name, COMMANDS)} evorl --help says what they do.")

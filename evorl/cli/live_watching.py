@@ -66,9 +66,10 @@ def _request(arguments: Sequence[str]) -> Request:
     from evorl.config.values import checked_value
     from evorl.live.live_page import LivePage
     from evorl.live.metrics_store import EnabledMetrics, MetricsStore
-    from evorl.live.page_guard import PageGuard, tls_context
+    from evorl.live.page_guard import PageGuard
     from evorl.live.watched_runs import WatchedRuns
     from evorl.recorders.screen import print_line
+    from evorl.sockets.access import tls_context
 
     settings, places = read_options(arguments, OPTIONS, "evorl watch", unnamed="run")
     for name in ("open", "log", "enable_unknown_metrics"):

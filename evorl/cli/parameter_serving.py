@@ -139,8 +139,7 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
         return None
     from evorl.config.nodes import plain
     from evorl.config.values import check_names, checked_mapping
-    from evorl.parameter_server.parameter_frames import split_address
-    from evorl.parameter_server.parameter_wire import refuse_open_bind
+    from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of
 
@@ -150,8 +149,12 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
     combining = {name: value for name, value in given.items() if name in own}
     settings_for(workflow_of(workflow), combining)
     bind, token = str(given.get("bind", f"127.0.0.1:{PORT}")), token_of(given.get("token"), "parameters.token")
-    refuse_open_bind(split_address(bind)[0], token)
-    return ParameterService(workflow, config, combining, bind, token, _tls(given.get("cert"), given.get("key")))
+    host, _ = host_and_port(bind, "parameters.bind")
+    require_token_beyond_this_machine(
+        host, token, f"parameters.bind={bind}", "give parameters.token=... to all workers"
+    )
+    tls = tls_context(given.get("cert"), given.get("key"), "parameters.cert, parameters.key")
+    return ParameterService(workflow, config, combining, bind, token, tls)
 
 
 def handed_out(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,18 +191,6 @@ def token_of(given: Any, name: str) -> str | None:
     if len(token) < 8:
         raise ValueError(f"{name} must have 8 characters at least: others would guess it.")
     return token
-
-
-def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    if (cert is None) != (key is None):
-        raise ValueError("parameters.cert and parameters.key belong together: give the files of both, or none.")
-    if cert is None:
-        return None
-    import ssl
-
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(cert, key)
-    return context
 
 
 @scope()

@@ -147,11 +147,23 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         from evorl.envs.mujoco_frames import draw_without_screen
 
         with _pages_told(kind):
-            draw_without_screen()
+            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(config.env))
+
+
+def _is_drawn_by_mujoco(env: Any) -> bool:
+    if _library_of_env(env) != "gymnasium":
+        return False
+    from evorl.envs.gymnasium import is_drawn_by_mujoco
+
+    return is_drawn_by_mujoco(str(env.get("name")))
 
 
 def _library_of(config: Any) -> str | None:
-    return config.env.get("library") if hasattr(config.env, "get") else None
+    return _library_of_env(config.env)
+
+
+def _library_of_env(env: Any) -> str | None:
+    return env.get("library") if hasattr(env, "get") else None
 
 
 @contextlib.contextmanager

@@ -212,7 +212,9 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         try:
             return self._envs[0].render()
         except gymnasium.error.DependencyNotInstalled as error:
-            raise ImportError(f"pictures need a further package: pip install 'evorl[gymnasium]'. {error}") from error
+            raise ImportError(
+                f"pictures need a further package: pip install 'gymnasium[classic-control,mujoco]'. {error}"
+            ) from error
 
     def close(self) -> None:
         """Close every environment."""
@@ -313,3 +315,11 @@ def _stacked(space: Space, rows: list[Any]) -> Any:
 
 def _failed(number: int, method: str, error: Exception) -> str:
     return f"environment {number} failed in {method}: {type(error).__name__}: {error}"
+
+
+def is_drawn_by_mujoco(name: str) -> bool:
+    """Return whether an environment of Gymnasium is drawn by MuJoCo, by the code that it registers."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    return any(word in str(spec and spec.entry_point).lower() for word in ("mujoco", "robotics"))

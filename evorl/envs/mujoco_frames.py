@@ -74,13 +74,17 @@ class BodyRenderer:
         self._renderer.close()
 
 
-def draw_without_screen() -> None:
+def draw_without_screen(is_needed: bool = True) -> None:
     """Import MuJoCo so that it draws by a library that needs no screen, where there is none.
 
     ``MUJOCO_GL`` wins, if it is set.
 
+    Args:
+        is_needed: whether MuJoCo is what draws. Where it is not, MuJoCo is imported without a graphics library if the
+            one that is named cannot be loaded.
+
     Raises:
-        HostEnvError: the library is not here; in words.
+        HostEnvError: the graphics library is needed and cannot be loaded.
     """
     if not _has_screen() and "MUJOCO_GL" not in os.environ:
         found = [name for name, library in _LIBRARIES.items() if ctypes.util.find_library(library)]
@@ -90,8 +94,13 @@ def draw_without_screen() -> None:
         importlib.import_module("mujoco")
     except ImportError:
         raise
-    except Exception as error:  # of the library's Python side
-        raise _cannot_draw("anything", error) from error
+    except Exception as error:  # of the graphics library's Python side
+        if is_needed:
+            raise _cannot_draw("anything", error) from error
+        os.environ["MUJOCO_GL"] = "disable"
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mujoco" and "._" not in name]:
+            del sys.modules[name]  # half imported; its compiled parts are not imported twice
+        importlib.import_module("mujoco")
 
 
 def _has_screen() -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import export
 
+from evorl.distribution import installed_version
 from evorl.export import FORMATS
 from evorl.export.graph import Graph
 from evorl.export.loading import StoredPolicy
@@ -78,7 +79,7 @@ def policy_graph(policy: PortablePolicy) -> Graph:
 
 def about(stored: StoredPolicy) -> dict[str, Any]:
     """What every file says of its policy: inputs, outputs, spaces, where it comes from, versions."""
-    versions = {name: metadata.version(name) for name in ("evorl", "jax", "numpy")}
+    versions = {"evorl": installed_version()} | {name: metadata.version(name) for name in ("jax", "numpy")}
     return {
         "format": 1,
         **stored.policy.describe(),

@@ -236,6 +236,8 @@ class LivePage:
             body = await asyncio.wait_for(request.read(), SECONDS_OF_BODY)
         except TimeoutError as error:
             raise Refused(408, f"The body was not there within {SECONDS_OF_BODY:g} s.") from error
+        except self._web.RequestPayloadError as error:
+            raise Refused(400, "The body is not encoded as its headers say.") from error
         store = store_histograms if request.path == "/api/histograms" else store_scalars
         # Not in this thread, which a slow disk would hold up for everybody.
         stored = await asyncio.to_thread(store, self.store, body, lambda number: self._rate.take(peer, number))

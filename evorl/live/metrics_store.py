@@ -24,9 +24,10 @@ from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 LONGEST_NAME = 200  # characters
 MOST_VALUES = 100_000  # of a histogram
 MOST_BINS = 40
-GREATEST_VALUE = 1e100  # whose square is a number too
+GREATEST_VALUE = 1e100  # of a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # of a name
 MOST_POINTS = 20_000  # of a name in memory: from there on every second one is dropped; the file has them all
+_GREATEST = float(np.finfo(np.float32).max)  # of a point: events of TensorBoard hold float32
 _FURTHEST = 2.0**53  # steps are whole numbers that a double holds
 
 
@@ -161,7 +162,7 @@ class MetricsStore:
         """Take values that a histogram is made of; as ``scalar``, with 1 to 100,000 finite numbers in place of one."""
         try:
             numbers = np.asarray(values, np.float64).reshape(-1)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise MetricsRefusedError(f"a histogram is made of a list of numbers, got {str(values)[:60]!r}.") from error
         fitting = np.abs(numbers) <= GREATEST_VALUE  # which no NaN is
         if not 1 <= numbers.size <= MOST_VALUES or not fitting.all():
@@ -276,10 +277,11 @@ class MetricsStore:
 
 
 def _finite(value: Any, what: str) -> float:
-    number = value if isinstance(value, int | float | np.number) and not isinstance(value, bool) else math.nan
-    if not math.isfinite(number) or (what != "y" and abs(number) > _FURTHEST):
-        raise MetricsRefusedError(f"{what}: expected a finite number, got {str(value)[:60]}.")
-    return float(number)
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    most = _GREATEST if what == "y" else _FURTHEST
+    if not is_number or not abs(value) <= most:  # NaN is not either; a whole number may have any number of digits
+        raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
+    return float(value)
 
 
 def _binned(step: float, numbers: np.ndarray) -> Histogram:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import hmac
 import ipaddress
+import re
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from evorl.sockets.access import is_same_secret, require_token_beyond_this_machine
 
 SHORTEST_TOKEN = 16  # characters
 MOST_CLIENTS = 10_000  # whose rates are remembered
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::([0-9]{1,5}))?")
 
 
 class Refused(Exception):
@@ -55,11 +56,8 @@ class PageGuard:
 
     def __post_init__(self) -> None:
         if self.token is None:
-            if not is_local(self.bind):
-                raise ValueError(
-                    f"bind={self.bind} lets other machines in, which a token is needed for: give token=new, or "
-                    f"token=<at least {SHORTEST_TOKEN} characters>, or bind=127.0.0.1."
-                )
+            remedy = f"give token=new, or token=<at least {SHORTEST_TOKEN} characters>"
+            require_token_beyond_this_machine(self.bind, None, f"bind={self.bind}", remedy)
         elif len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable():
             raise ValueError(
                 f"the token has at least {SHORTEST_TOKEN} printable ASCII characters, got {len(self.token)}: "
@@ -93,11 +91,11 @@ class PageGuard:
         kind, _, told = (authorization or "").partition(" ")
         if kind.lower() == "bearer" and self.is_token(told.strip()):
             return True
-        return cookie is not None and _equal(cookie, self.session)
+        return cookie is not None and is_same_secret(cookie, self.session)
 
     def is_token(self, told: str) -> bool:
         """Whether it is the token."""
-        return self.token is not None and _equal(told, self.token)
+        return is_same_secret(told, self.token)
 
 
 class RateLimit:
@@ -137,41 +135,15 @@ class RateLimit:
             )
 
 
-def is_local(bind: str) -> bool:
-    """Whether an address is reached from this machine only."""
-    try:
-        return ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        return bind == "localhost"
-
-
-def tls_context(cert: Path | str | None, key: Path | str | None) -> ssl.SSLContext | None:
-    """TLS by the files of a certificate and its key; ``None`` for neither.
-
-    Raises:
-        ValueError: one of the two is missing, or they cannot be read.
-    """
-    if cert is None and key is None:
-        return None
-    if cert is None or key is None:
-        raise ValueError("TLS needs both files: give cert=<file> and key=<file>.")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        # A key behind a password would be asked for on the screen.
-        context.load_cert_chain(Path(cert).expanduser(), Path(key).expanduser(), password=lambda: b"")
-    except (OSError, ssl.SSLError) as error:
-        raise ValueError(
-            f"cert={cert} and key={key} are no certificate and its key, as PEM and without a password: {error}."
-        ) from error
-    return context
-
-
 def _without_port(host: str) -> str:
+    """Return the name or address in a header ``Host``, in small letters; nothing where it is malformed."""
     host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+    if _is_address(host):
+        return host
+    found = _HOST.fullmatch(host)
+    if found is None or int(found[3] or 0) > 65_535:
+        return ""
+    return found[1] or found[2]
 
 
 def _is_address(name: str) -> bool:
@@ -180,7 +152,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _equal(told: str, expected: str) -> bool:
-    return hmac.compare_digest(told.encode("utf-8", "surrogateescape"), expected.encode())

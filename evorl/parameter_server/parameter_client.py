@@ -19,8 +19,8 @@ from evorl.parameter_server.parameter_frames import (
     frame,
     lengths,
     parsed_header,
-    split_address,
 )
+from evorl.sockets.access import host_and_port
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 6.0  # seconds between two attempts to connect
 _MAX_CONFIG = 1 << 20  # bytes of JSON
@@ -58,7 +58,7 @@ class ParameterClient:
     ) -> None:
         self.address = address
         self.worker = f"{worker}-{secrets.token_hex(6)}"
-        self._host, self._port = split_address(address)
+        self._host, self._port = host_and_port(address, "address")
         self._token, self._attempts, self._tls = token, attempts, tls
         self._pauses = random.Random(self.worker)  # workers that lost a server do not come back all at once
         self._socket: socket.socket | None = None

@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,14 +20,14 @@ import numpy as np
 
 from evorl.live.spans import Spans
 from evorl.parameter_server.flat_arrays import FlatArrays
-from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
+from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_wire import Command
+from evorl.parameter_server.push_record import MAX_STEPS, PushRecord
 from evorl.types import Params
 from evorl.workflows.parameter_server import ParameterServerSettings, ParameterServerState, push
 
 MAX_WORKERS = 4096  # that are remembered; the one that was silent longest is forgotten first
-MAX_METRICS = 100
-_WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
+MAX_SENT = 1e15  # of a gradient or delta: its square, which optimizers sum, is finite in float32
 _RECENT = 100  # pushes that the score is of
 
 
@@ -65,6 +64,7 @@ class ParameterCommands:
         total_steps: the training ends when so many environment steps took effect.
         after_push: is told of every push that was not a repetition, before it is answered.
         save: writes a checkpoint, and returns how many pushes are in it.
+        max_steps: environment steps that one push can stand for, see ``max_steps_per_push``.
 
     Raises:
         TypeError: parameters are no float32.
@@ -85,6 +85,7 @@ class ParameterCommands:
         total_steps: float = math.inf,
         after_push: Callable[[Pushed], None] = lambda _: None,
         save: Callable[[], int] | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> None:
         self.settings, self.state, self.rest = settings, state, [np.asarray(x) for x in rest]
         self.pushes, self.ending = 0, False
@@ -95,6 +96,7 @@ class ParameterCommands:
                 f"a parameter server keeps float32, and these parameters are of {', '.join(sorted(wrong))}."
             )
         self._total_steps, self._after_push, self._save = total_steps, after_push, save
+        self._max_steps, self._names = max_steps, set()
         self._step, self._updates = int(state.step), int(state.updates)
         self._answers: collections.OrderedDict[str, tuple[int, dict[str, Any]]] = collections.OrderedDict()
         self._recent: collections.deque[Pushed] = collections.deque(maxlen=_RECENT)
@@ -158,25 +160,20 @@ class ParameterCommands:
 
     def push(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         """Combine a gradient or a delta with the parameters, once."""
-        worker = header.get("worker")
-        if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
-            raise CommandRefused("worker is a name of up to 80 letters, digits, dots, hyphens and underscores.")
-        sequence = whole_number(header, "sequence")
-        last, answer = self._answers.get(worker, (-1, {}))
-        if sequence <= last:
+        record = PushRecord.from_header(header, self._max_steps, self._names)
+        last, answer = self._answers.get(record.worker, (-1, {}))
+        if record.sequence <= last:
             return answer | self._standing() | {"repeated": True}, b""
-        accepted = False
-        before, pushed = self._step, _told_of(header)
-        if not self.is_over:
-            accepted = self._applied(body, whole_number(header, "steps"), whole_number(header, "step"))
-        staleness = max(0, self._updates - whole_number(header, "updates"))
+        before, staleness = self._step, max(0, self._updates - record.updates)
+        accepted = not self.is_over and self._applied(body, record.steps, record.step)
         self._refresh()
         answer = {"accepted": accepted, "repeated": False}
-        self._answers[worker] = sequence, answer
-        self._answers.move_to_end(worker)
+        self._answers[record.worker] = record.sequence, answer
+        self._answers.move_to_end(record.worker)
         if len(self._answers) > MAX_WORKERS:
             self._answers.popitem(last=False)
-        told = Pushed(worker, accepted, staleness, before, self._step, *pushed)
+        self._names.update(record.metrics)
+        told = Pushed(record.worker, accepted, staleness, before, self._step, record.metrics, record.episodes)
         self._recent.append(told)
         self._after_push(told)
         return answer | self._standing(), b""
@@ -186,19 +183,23 @@ class ParameterCommands:
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
             raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
-        if steps >= 2**32:
-            raise CommandRefused(f"steps is a number below 2^32, got {steps}.")
         sent = memoryview(body)[: self.layout.num_bytes]
-        if not np.isfinite(np.frombuffer(sent, np.float32)).all():
+        if not (np.abs(np.frombuffer(sent, np.float32)) <= MAX_SENT).all():
             raise CommandRefused(
-                f"this {self.settings.send} has NaN or infinite numbers and was not applied: try a smaller learning "
-                "rate."
+                f"this {self.settings.send} has NaN or infinite numbers, or such beyond {MAX_SENT:g}, and was not "
+                "applied: try a smaller learning rate."
+            )
+        rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])
+        if not all(_stays_finite(old, new) for old, new in zip(self.rest, rest, strict=True)):
+            raise CommandRefused(
+                "the target networks or statistics behind this push have NaN or infinite numbers, and it was not "
+                "applied: observations of this worker may be at fault."
             )
         on_device = jax.tree.map(jnp.asarray, self.layout.from_bytes(sent))
         self.state, accepted = push(self.settings, self.state, on_device, steps, worker_step)
         if accepted:
             self.pushes += 1
-            self.rest = self.rest_layout.from_bytes(memoryview(body)[self.layout.num_bytes :])
+            self.rest = rest
         return accepted
 
     def _refresh(self) -> None:
@@ -224,17 +225,8 @@ class ParameterCommands:
         self._answers.update({name: (int(n), dict(answer)) for name, (n, answer) in told["answers"].items()})
 
 
-def _told_of(header: Mapping[str, Any]) -> tuple[dict[str, float], tuple[float, float, float]]:
-    """Metrics and episodes of a header."""
-    metrics, episodes = header.get("metrics", {}), header.get("episodes", [0, 0, 0])
-    if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_number, metrics.values())):
-        raise CommandRefused(f"metrics are up to {MAX_METRICS} numbers by name.")
-    if not isinstance(episodes, list) or len(episodes) != 3 or not all(map(_is_number, episodes)):
-        raise CommandRefused("episodes are three numbers: how many, and the sums of their returns and lengths.")
-    names = (re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics)
-    count, returns, lengths = map(float, episodes)
-    return dict(zip(names, map(float, metrics.values()), strict=True)), (count, returns, lengths)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def _stays_finite(old: np.ndarray, new: np.ndarray) -> bool:
+    """Return whether an array has no NaN or infinite number where the one before had none."""
+    if new.dtype.kind != "f":
+        return True
+    return bool((np.isfinite(new) | ~np.isfinite(old)).all())

@@ -77,15 +77,3 @@ def whole_number(header: Mapping[str, Any], name: str, default: int | None = Non
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 2**53:
         raise CommandRefused(f"{name} is a whole number from 0 to 2^53, got {str(value)[:40]!r}.")
     return value
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port``, or of ``[host]:port`` where the host is an IPv6 address.
-
-    Raises:
-        ValueError: it is not of that form.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"an address is host:port, such as 127.0.0.1:7001, got {address!r}.")
-    return host.removeprefix("[").removesuffix("]"), int(port)

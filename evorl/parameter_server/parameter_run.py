@@ -17,6 +17,7 @@ from evorl.execution.rows import RunningMeans, describe_evaluation
 from evorl.metrics import EpisodeStatistics, WideCounter
 from evorl.ops import processes
 from evorl.parameter_server.parameter_commands import ParameterCommands, Pushed
+from evorl.parameter_server.push_record import max_steps_per_push
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import PyTreeDict, State
@@ -72,6 +73,7 @@ class ParameterRun:
             float(workflow.total_timesteps),
             self._after_push,
             self._save if checkpointer is not None else None,
+            max_steps_per_push(workflow),
         )
         self._means = RunningMeans(progress.get("means", {}))
         self._best = float(progress.get("best_score", -math.inf))

@@ -23,9 +23,10 @@ from evorl.parameter_server.flat_arrays import FlatArrays
 from evorl.parameter_server.parameter_client import ParameterClient
 from evorl.parameter_server.parameter_frames import CommandRefused
 from evorl.parameter_server.parameter_run import ParameterRun
-from evorl.parameter_server.parameter_wire import CommandServer, WireLimits
+from evorl.parameter_server.parameter_wire import CommandServer
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.recording import Recorder
+from evorl.sockets.socket_server import ConnectionLimits
 from evorl.types import PyTreeDict
 from evorl.workflows.parameter_worker import ParameterWorker, settings_for, workflow_of
 from evorl.workflows.workflow import Workflow
@@ -64,7 +65,7 @@ def serve_parameters(
     on_ready: Callable[[str], None] = lambda _: None,
     should_stop: Callable[[], bool] | None = None,
     patience: float = 10.0,
-    limits: WireLimits | None = None,
+    limits: ConnectionLimits | None = None,
     handed_out: Mapping[str, Any] | None = None,
     profile_dir: str | None = None,
 ) -> Served:

@@ -13,11 +13,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import hmac
-import ipaddress
-import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from evorl.parameter_server.parameter_frames import (
@@ -28,11 +25,14 @@ from evorl.parameter_server.parameter_frames import (
     frame,
     lengths,
     parsed_header,
-    split_address,
 )
+from evorl.sockets.access import host_and_port, is_same_secret
+from evorl.sockets.socket_server import ConnectionLimits, SocketServer
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], bytes], tuple[dict[str, Any], bytes]]
 _READ_AHEAD = 1 << 18  # bytes that wait in a connection before its sender is slowed down
+STRANGER_HEADER = 4096  # bytes of JSON before the token was shown
+_LIMITS = ConnectionLimits(idle_seconds=24 * 3600.0)  # an iteration may take a worker hours
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,35 +48,26 @@ class Command:
     max_body: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class WireLimits:
-    """What a connection may take.
+class CommandProtocol(asyncio.StreamReaderProtocol):
+    """One client of a ``CommandServer``, read by a coroutine.
 
-    Attributes:
-        connections: at one time.
-        stranger_header: bytes of JSON before the token was shown.
-        stranger_seconds: time for the first frame.
-        frame_seconds: time for each frame, from its first byte, and for the answer to be taken.
-        idle_seconds: time between two frames.
+    Args:
+        converse: is given a reader and a writer, and talks until the conversation ends.
     """
 
-    connections: int = 1024
-    stranger_header: int = 4096
-    stranger_seconds: float = 10.0
-    frame_seconds: float = 120.0
-    idle_seconds: float = 24 * 3600.0
+    def __init__(self, converse: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(asyncio.StreamReader(_READ_AHEAD, loop), converse, loop)
+        self._to: Any = None
 
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        self._to = transport
+        super().connection_made(transport)
 
-def refuse_open_bind(host: str, token: str | None) -> None:
-    """Raises ``ValueError`` for an address that others can reach, where there is no token."""
-    try:
-        is_local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = host == "localhost"
-    if not is_local and not token:
-        raise ValueError(
-            f"{host} can be reached from other machines: give a token that workers have to know, or bind 127.0.0.1."
-        )
+    def refuse(self, message: str) -> None:
+        """Tell the client why its connection ends."""
+        self._to.write(frame({"error": message}))
 
 
 class CommandServer:
@@ -96,20 +87,20 @@ class CommandServer:
         self,
         commands: Mapping[str, Command],
         token: str | None = None,
-        limits: WireLimits | None = None,
+        limits: ConnectionLimits | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.failure: Exception | None = None
         self._commands, self._token, self._tls = dict(commands), token, tls
-        self._limits = limits or WireLimits()
-        self._connections: set[asyncio.Task] = set()
+        self._limits = limits or _LIMITS
+        self._conversations: set[asyncio.Task] = set()
         self._one_thread = concurrent.futures.ThreadPoolExecutor(1, "parameter-server")
-        self._server: asyncio.Server | None = None
+        self._sockets = SocketServer(lambda: CommandProtocol(self._connected), self._limits, "the parameter server")
 
     @property
     def num_connections(self) -> int:
         """Clients that are connected."""
-        return len(self._connections)
+        return len(self._sockets.connections)
 
     async def start(self, bind: str) -> str:
         """Listen at ``host:port``, of which port 0 is any free one; returns the address.
@@ -118,23 +109,17 @@ class CommandServer:
             ValueError: others could connect, and there is no token; or it is no address.
             OSError: the address is taken, or not of this machine.
         """
-        host, port = split_address(bind)
-        refuse_open_bind(host, self._token)
-        self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_AHEAD, ssl=self._tls)
-        name = self._server.sockets[0].getsockname()
-        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+        host, port = host_and_port(bind, "bind")
+        await self._sockets.start(host, port, self._token, self._tls)
+        return self._sockets.url_host
 
     async def close(self) -> None:
         """Hang up. A command that runs is finished first."""
-        # Who was let in a moment ago has a task that can be cancelled some turns of the loop later; a listener that was
-        # closed meanwhile would leave such a socket open for good.
-        for _ in range(4):
-            await asyncio.sleep(0)
-        if self._server is not None:
-            self._server.close()
-        for task in self._connections:
+        await self._sockets.stop_listening()
+        for task in self._conversations:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await self._sockets.stop()
         await asyncio.to_thread(self._one_thread.shutdown)
 
     async def in_order(self, work: Callable[[], Any]) -> Any:
@@ -144,22 +129,17 @@ class CommandServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "asyncio runs this as a task"
-        self._connections.add(task)
+        self._conversations.add(task)
         try:
-            if (sock := writer.get_extra_info("socket")) is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             await self._converse(reader, writer)
             writer.close()
         except (OSError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()  # the client has gone, or is too slow, or the server closes
         finally:
-            self._connections.discard(task)
+            self._conversations.discard(task)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         known = False
-        if len(self._connections) > self._limits.connections:
-            await self._send(writer, {"error": f"this server takes {self._limits.connections} connections: try later."})
-            return
         while True:
             try:
                 header, body_length = await self._next_header(reader, known)
@@ -180,19 +160,16 @@ class CommandServer:
 
     async def _next_header(self, reader: asyncio.StreamReader, known: bool) -> tuple[dict[str, Any], int]:
         limits = self._limits
-        async with asyncio.timeout(limits.idle_seconds if known else limits.stranger_seconds) as patience:
+        async with asyncio.timeout((limits.idle_seconds or None) if known else limits.request_seconds) as patience:
             first = await reader.readexactly(1)
             if known:
                 patience.reschedule(asyncio.get_running_loop().time() + limits.frame_seconds)
             rest = await reader.readexactly(LENGTHS.size - 1)
-            header, body = lengths(first + rest, MAX_HEADER if known else limits.stranger_header)
+            header, body = lengths(first + rest, MAX_HEADER if known else STRANGER_HEADER)
             return parsed_header(await reader.readexactly(header)), body
 
     def _refuse_stranger(self, header: Mapping[str, Any]) -> str | None:
-        if self._token is None:
-            return None
-        shown = str(header.get("token", ""))
-        if hmac.compare_digest(shown.encode(errors="replace"), self._token.encode()):
+        if self._token is None or is_same_secret(header.get("token"), self._token):
             return None
         return "this server wants a token, and it was missing or another one."
 

@@ -1,4 +1,4 @@
-"""Weights & Biases, an optional extra: ``pip install -e ".[wandb]"`` in a clone of this repository."""
+"""Weights & Biases, an optional extra: ``pip install -c constraints.txt -e ".[wandb]"`` in a clone."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evorl.distribution import DISTRIBUTION, installed_version
 from evorl.runs.files import refuse_link, write_text, writing_to
 
 _SECRET = re.compile(r"token|password|passwd|secret|api_?key|credential", re.IGNORECASE)
@@ -106,13 +107,12 @@ def commit_of(folder: Path) -> str | None:
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
     """Versions of Python, of this package and of what it may use in a training, as far as they are installed."""
-    package = __name__.partition(".")[0]
     names = ["jax", "jaxlib", "numpy"]
     with contextlib.suppress(metadata.PackageNotFoundError):
-        needed = [text for text in metadata.requires(package) or () if not _NOT_FOR_RUNS.search(text)]
+        needed = [text for text in metadata.requires(DISTRIBUTION) or () if not _NOT_FOR_RUNS.search(text)]
         names += [found[0] for text in needed if (found := re.match(r"[\w.-]+", text))]
-    versions = {"python": platform.python_version()}
-    for name in [package, *sorted(set(names) - {package})]:
+    versions = {"python": platform.python_version(), "evorl": installed_version()}
+    for name in sorted(set(names)):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return tuple(versions.items())

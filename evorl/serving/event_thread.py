@@ -71,9 +71,8 @@ class EventThread:
                     where = self._settings.bind if scheme == "rlx" else self._settings.web
                     raise OSError(f"nothing can listen at {where}: {error.strerror or error}.") from error
                 started.append(server)
-                host, port = server.address
-                host = f"[{host}]" if ":" in host else host
-                self.addresses.append(f"{scheme}{'s' * (self._settings.cert is not None)}://{host}:{port}")
+                tls = "s" if self._settings.cert is not None else ""
+                self.addresses.append(f"{scheme}{tls}://{server.sockets.url_host}")
             self._started.set()
             await self._end.wait()
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.types import PyTreeDict
 
+MAX_STATE = 1e18  # in size: the variance of observations, a running statistic, stays finite in float32
 QUICKLY_SUMMED = 4096  # numbers that one core sums up sooner than several share them out
 
 
@@ -55,8 +55,9 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         return np.ones(1, space.dtype)
     if array.shape != tuple(space.shape):
         raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ObservationError(f"{name} has numbers that are not finite.")
+    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_STATE).all():
+        what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
+        raise ObservationError(f"{name} has numbers {what}.")
     if isinstance(space, Discrete) and not 0 <= array < space.n:
         raise ObservationError(f"{name} must be one of 0 to {space.n - 1}, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
@@ -82,8 +83,8 @@ def _is_usual(state: Any, space: Space) -> bool:
         return False
     if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:
         return False
-    # A product of finite numbers that is not finite is looked at once more.
-    return state.dtype.kind in "iu" or (state.dtype.kind == "f" and math.isfinite(np.vdot(state, state)))
+    # No number is beyond the limit where the sum of squares is not; a larger sum is examined number by number.
+    return state.dtype.kind in "iu" or (state.dtype.kind == "f" and float(np.vdot(state, state)) <= MAX_STATE**2)
 
 
 def action_as_sent(action: Any) -> Any:

@@ -337,6 +337,11 @@ class FrameReader:
         self._size = int(digits)
         return start + len(digits) + 1
 
+    @property
+    def is_within_frame(self) -> bool:
+        """Whether a part of a frame has come that is not complete."""
+        return self._size >= 0 or bool(self._buffer)
+
     def end(self) -> ConnectionClosed:
         """What to raise when the stream has ended, which says whether that was inside a payload."""
         return ConnectionClosed("connection closed" if self._size < 0 else "can't receive, net string closed")

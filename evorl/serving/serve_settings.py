@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from typing import Any, ClassVar
 
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping, require_positive
+from evorl.sockets.access import host_and_port, require_token_beyond_this_machine
+from evorl.sockets.socket_server import REQUEST_SECONDS
 from evorl.types import PyTreeNode, pytree_field
 
-_LOCAL_NAMES = ("localhost",)
+_REMEDY = "give serve.token=..., the same to all clients"
 
 
 class ServeSettings(PyTreeNode):
@@ -24,7 +25,7 @@ class ServeSettings(PyTreeNode):
         key: file of its private key.
         max_clients: simulators at a time.
         max_frame: bytes of a message.
-        hello_seconds: that a client may take until its init.
+        hello_seconds: that a client may take until its init, and a web client until its request is complete.
         idle_seconds: that a client may be silent; 0 for ever.
         max_messages_per_second: of one client; 0 for any.
         max_policy_lag: the most updates that a policy may be old when what it did is learned from; null for 1, or any
@@ -40,7 +41,7 @@ class ServeSettings(PyTreeNode):
     key: str | None = pytree_field(static=True, default=None)
     max_clients: int = pytree_field(static=True, default=256)
     max_frame: int = pytree_field(static=True, default=2**24)
-    hello_seconds: float = pytree_field(static=True, default=10.0)
+    hello_seconds: float = pytree_field(static=True, default=REQUEST_SECONDS)
     idle_seconds: float = pytree_field(static=True, default=600.0)
     max_messages_per_second: float = pytree_field(static=True, default=0.0)
     max_policy_lag: float | None = pytree_field(static=True, default=None)
@@ -71,36 +72,7 @@ class ServeSettings(PyTreeNode):
         for name in ("bind", "web"):
             if (address := getattr(self, name)) is not None:
                 host, _ = host_and_port(address, f"serve.{name}")
-                require_token_beyond_this_machine(host, self.token, f"serve.{name}={address}", "serve.token")
-
-
-def host_and_port(address: Any, name: str) -> tuple[str, int]:
-    """Of ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``, which is this machine.
-
-    Raises:
-        ValueError: it is no such address; in words.
-    """
-    host, colon, port = str(address).rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{name} must be an address and a port, as in 127.0.0.1:7001; got {address!r}.")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def is_this_machine(host: str) -> bool:
-    """Whether only programs of this machine reach such an address."""
-    try:
-        return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def require_token_beyond_this_machine(host: str, token: str | None, given: str, name: str) -> None:
-    """Raises ``ValueError`` where others than this machine could connect without a token."""
-    if token is None and not is_this_machine(host):
-        raise ValueError(
-            f"{given} can be reached from other machines, and needs a token: give {name}=..., the same to all clients, "
-            "or listen on 127.0.0.1."
-        )
+                require_token_beyond_this_machine(host, self.token, f"serve.{name}={address}", _REMEDY)
 
 
 def serve_settings(config: Any) -> ServeSettings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -15,11 +14,14 @@ from evorl.envs.remote import space_from_config
 from evorl.envs.space import Space
 from evorl.serving.answering import Question
 from evorl.serving.observations import ObservationError, observation_from
+from evorl.sockets.access import is_same_secret
 
 COMMANDS = ("init", "update", "reset", "update_metrics")
 MOST_METRICS = 1000  # in one message
 MOST_NUMBERS = 4096  # of a space that a client says it has, unless the server's own has more: its bounds are arrays
 MOST_DEPTH = 8  # of its parts
+MAX_REWARD = 1e15  # in size: the squares of discounted sums stay finite in float32, which losses compute
+MAX_STEP = 2.0**53  # of a metric: up to there a float64 holds all whole numbers
 
 
 class Host(Protocol):
@@ -116,7 +118,7 @@ class Session:
             self._place, self._last_obs = None, None
 
     def _init(self, message: Mapping[str, Any]) -> None:
-        if not self.is_trusted and not _same(message.get("token"), self._host.token):
+        if not self.is_trusted and not is_same_secret(message.get("token"), self._host.token):
             got = "another" if "token" in message else "none"
             raise Refused(f"this server needs its token in init, and got {got}.")
         self.is_trusted = True
@@ -216,7 +218,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
     Raises:
         SessionError: it is none; in words.
     """
-    if type(value) is float and abs(value) <= 3e38:
+    most = MAX_REWARD if name == "reward" else MAX_STEP
+    if type(value) is float and abs(value) <= most:
         return value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -224,8 +227,8 @@ def reward_from(value: Any, name: str = "reward") -> float:
         raise SessionError(f"{name} is missing: each update but the first of an episode has one.")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise SessionError(f"{name} must be a number, got {type(value).__name__}.")
-    if not abs(value) <= 3e38:  # NaN is not either
-        raise SessionError(f"{name} must be a finite number, got {str(value)[:20]}.")
+    if not abs(value) <= most:  # NaN is not either
+        raise SessionError(f"{name} must be a finite number of at most {most:g} in size, got {str(value)[:20]}.")
     return float(value)
 
 
@@ -257,9 +260,3 @@ def _flag(message: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise SessionError(f"{name} must be true or false, got {value!r}.")
     return value
-
-
-def _same(given: Any, token: str | None) -> bool:
-    if not isinstance(given, str) or token is None:
-        return False
-    return hmac.compare_digest(given.encode(errors="replace"), token.encode())

@@ -81,24 +81,11 @@ class TrainingServer(ByValue):
         self.switchboard.store_metric = metrics.store
 
     def check(self, workflow: Any) -> None:
-        """Raises ``ValueError`` where a workflow cannot learn from simulators that come and go, in words."""
-        name = type(workflow).__name__
+        """Raise ``ValueError`` with the reason for a workflow that simulators elsewhere cannot train."""
         if not is_remote(workflow.env):
-            raise ValueError("a server trains by simulators that come to it: choose env=remote.")
-        if isinstance(workflow.agent, RandomAgent):
-            raise ValueError(f"{name} learns nothing from simulators: take an agent such as ppo, dqn or sac.")
-        if not workflow.collects_as_its_family:
-            raise ValueError(
-                f"{name} does not learn from rollouts, which is what simulators elsewhere give: take an agent such as "
-                "ppo, a2c, impala, dqn or sac."
-            )
-        if workflow.execution.num_seeds is not None:
-            raise ValueError("simulators elsewhere play for one seed: leave num_seeds out.")
-        if not workflow.learns_from_single_steps:
-            raise ValueError(
-                f"{name} learns from several steps in a row, which rows of simulators that come and go are not: leave "
-                "out what needs them (n_step, replay.hindsight, replay.overwrite=random, normalize_rewards)."
-            )
+            raise ValueError("a server trains by simulators that connect to it: choose env=remote.")
+        if reason := reason_not_served(workflow):
+            raise ValueError(reason)
 
     def iterate(
         self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
@@ -186,6 +173,36 @@ class TrainingServer(ByValue):
         if self._metrics is not None:
             self._metrics.close()
         self._spans.close()
+
+
+def reason_not_served(workflow: Any) -> str | None:
+    """Return the reason that simulators elsewhere cannot train a workflow; ``None`` where they can.
+
+    Args:
+        workflow: built for ``env=remote``.
+    """
+    name = type(workflow).__name__
+    if isinstance(workflow.agent, RandomAgent):
+        return f"{name} learns nothing from simulators: choose an agent such as ppo, dqn or sac."
+    if getattr(workflow, "restarts_episodes", False):
+        return (
+            f"{name} restarts all episodes before each trajectory, which simulators elsewhere do not: leave out what "
+            "asks for it (episodes_per_batch)."
+        )
+    if not workflow.collects_as_its_family:
+        return (
+            f"{name} does not learn from rollouts, which is what simulators elsewhere provide: choose an agent such as "
+            "ppo, a2c, impala, dqn or sac."
+        )
+    if workflow.execution.num_seeds is not None:
+        return "simulators elsewhere play for one seed: leave num_seeds out."
+    if not workflow.learns_from_single_steps:
+        return (
+            f"{name} learns from consecutive steps across batches, which segments of simulators that connect and "
+            "disconnect are not: leave out what needs them (n_step, replay.hindsight, replay.overwrite=random, "
+            "normalize_rewards, a replay of sequences)."
+        )
+    return None
 
 
 def _max_lag(workflow: Any, settings: ServeSettings) -> int | None:

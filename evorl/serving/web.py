@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from evorl.config.names import missing_in_words
-from evorl.serving.connections import Watched, tls_context
+from evorl.serving.connections import MessageRate, connection_limits
 from evorl.serving.packed_messages import pack_message, unpack_message
 from evorl.serving.rlx import ProtocolError
 from evorl.serving.robots import talk_to_robot
-from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine
+from evorl.serving.serve_settings import ServeSettings
 from evorl.serving.session import Refused, Session, SessionError
 from evorl.serving.switchboard import Switchboard
+from evorl.sockets.access import host_and_port, is_same_secret, is_this_machine, tls_context
+from evorl.sockets.http_server import HttpServer
+from evorl.sockets.socket_server import Patience
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,7 +41,7 @@ class WebServer:
         metadata: of a finished policy; with it robots' clients are answered at ``/``.
 
     Attributes:
-        address: where it listens, once it has started.
+        sockets: that listen, with the address.
 
     Raises:
         ImportError: aiohttp is not installed; with the line that does it.
@@ -48,48 +50,44 @@ class WebServer:
     def __init__(
         self, settings: ServeSettings, switchboard: Switchboard, metadata: Mapping[str, Any] | None = None
     ) -> None:
-        with missing_in_words("clients over WebSocket", "aiohttp", "evorl[serve]"):
+        with missing_in_words("clients over WebSocket", "aiohttp"):
             from aiohttp import web
         self.settings, self.switchboard, self._metadata = settings, switchboard, metadata
-        self.address: tuple[str, int] = ("", 0)
         self._connections: set[Any] = set()
-        self._app = web.Application(middlewares=[self._only_by_its_name], client_max_size=UNKNOWN_BYTES)
-        self._app.router.add_get("/ws", self._talk)
+        app = web.Application(middlewares=[self._only_by_its_name], client_max_size=UNKNOWN_BYTES)
+        app.router.add_get("/ws", self._talk)
         if metadata is not None:
-            self._app.router.add_get("/", self._serve_robot)
+            app.router.add_get("/", self._serve_robot)
         for path, answer in {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}.items():
-            self._app.router.add_get(path, answer)
-        self._runner: web.AppRunner | None = None
+            app.router.add_get(path, answer)
+        self._limits = connection_limits(settings)
+        self._http = HttpServer(app, self._limits)
+        self.sockets = self._http.sockets
 
     async def start(self) -> None:
-        """Begin to listen. Raises ``OSError`` where the address is taken, or is none of this machine."""
-        from aiohttp import web
+        """Begin to listen.
 
-        assert self.settings.web is not None, "a web server has an address"
-        host, port = host_and_port(self.settings.web, "serve.web")
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls_context(self.settings))
-        try:
-            await site.start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        self.address = self._runner.addresses[0][:2]
+        Raises:
+            OSError: the address is taken, or does not belong to this machine.
+            ValueError: the certificate cannot be used, or other machines could connect without a token.
+        """
+        settings = self.settings
+        host, port = host_and_port(settings.web, "serve.web")
+        tls = tls_context(settings.cert, settings.key, "serve.cert, serve.key")
+        await self._http.start(host, port, settings.token, tls)
 
     async def stop(self) -> None:
         """Listen no more, and end all connections."""
         for socket in list(self._connections):
             await socket.close(code=1001, message=b"the server ends")
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._http.stop()
 
     def _is_trusted(self, request: web.Request) -> bool:
         token = self.settings.token
         if token is None:
             return True
-        given = request.headers.get("Authorization", "").partition(" ")[2] or request.query.get("token", "")
-        return hmac.compare_digest(given.encode(errors="replace"), token.encode())
+        shown = request.headers.get("Authorization", "").partition(" ")[2] or request.query.get("token", "")
+        return is_same_secret(shown, token)
 
     @property
     def _only_by_its_name(self) -> Any:
@@ -155,11 +153,8 @@ class WebServer:
         most = self.settings.max_frame if trusted else min(UNKNOWN_BYTES, self.settings.max_frame)
         socket = web.WebSocketResponse(max_msg_size=most, heartbeat=30.0, compress=False)
         await socket.prepare(request)
-        if len(self._connections) >= 2 * self.settings.max_clients + 16:
-            await socket.close(code=1013, message=b"this server has too many connections: try again later")
-            return socket
         self._connections.add(socket)
-        conversation = Conversation(self, socket, trusted)
+        conversation = Conversation(self, socket, trusted, Patience(self._limits, asyncio.get_running_loop().time()))
         writing = asyncio.create_task(conversation.write())
         watching = asyncio.create_task(conversation.watch())
         try:
@@ -182,13 +177,13 @@ class Conversation:
     time then come as a list, too.
     """
 
-    def __init__(self, server: WebServer, socket: web.WebSocketResponse, trusted: bool) -> None:
-        self._server, self._socket, self._trusted = server, socket, trusted
+    def __init__(self, server: WebServer, socket: web.WebSocketResponse, trusted: bool, patience: Patience) -> None:
+        self._server, self._socket, self._trusted, self._patience = server, socket, trusted, patience
         self._sessions: dict[Any, Session] = {}
         self._out: list[dict[str, Any]] = []
         self._has_some = asyncio.Event()
         self._is_binary = self._in_lists = False
-        self._watched = Watched(server.settings, asyncio.get_running_loop().time())
+        self._rate = MessageRate(server.settings.max_messages_per_second)
 
     async def read(self) -> None:
         """Take in messages until the client goes, or breaks the rules."""
@@ -212,9 +207,9 @@ class Conversation:
         messages = unpack_message(data) if is_binary else _json(data)
         self._in_lists = isinstance(messages, list)
         messages = messages if self._in_lists else [messages]
-        if self._watched.note(asyncio.get_running_loop().time(), len(messages)):
-            most = self._server.settings.max_messages_per_second
-            raise ProtocolError(f"more than max_messages_per_second={most:g} messages came in a second.")
+        now = asyncio.get_running_loop().time()
+        self._patience.note_request(now)
+        self._rate.take(now, len(messages))
         for message in messages:
             if not isinstance(message, Mapping):
                 raise ProtocolError(f"a message is a mapping, got {type(message).__name__}.")
@@ -237,7 +232,7 @@ class Conversation:
             session = Session(self._server.switchboard, lambda answer: self._say(sid, answer), self._trusted)
             self._sessions[sid] = session
         session.receive(message)
-        self._watched.has_begun |= session.has_begun
+        self._patience.has_begun |= session.has_begun
 
     def _say(self, sid: Any, answer: dict[str, Any]) -> None:
         self._out.append(answer if sid is None else {"sid": sid, **answer})
@@ -263,7 +258,7 @@ class Conversation:
         """End it when the client is silent for too long."""
         while True:
             await asyncio.sleep(min(1.0, self._server.settings.hello_seconds / 2))
-            if self._watched.is_too_silent(asyncio.get_running_loop().time()):
+            if self._patience.is_over(asyncio.get_running_loop().time()):
                 await self._socket.close(code=1008, message=b"silent for too long")
                 return
 

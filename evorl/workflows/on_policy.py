@@ -54,6 +54,16 @@ class OnPolicyWorkflow(Workflow):
         """Whether the steps of a rollout need not be followed by those of the next: sums of rewards go on in it."""
         return not self.normalize_rewards
 
+    @property
+    def restarts_episodes(self) -> bool:
+        """Whether every trajectory begins with fresh episodes in all environments."""
+        return False
+
+    @property
+    def collects_as_its_family(self) -> bool:
+        """See ``Workflow.collects_as_its_family``; collectors elsewhere do not restart episodes."""
+        return not self.restarts_episodes and super().collects_as_its_family
+
     def require_equal_minibatches(self, num_minibatches: int, by_trajectory: bool = False) -> None:
         """Raises ``ValueError`` unless an iteration's transitions, or trajectories, can be cut into so many parts."""
         rows, what = self.timesteps_per_iteration, "num_envs * rollout_length = {} transitions"
@@ -111,6 +121,9 @@ class OnPolicyWorkflow(Workflow):
 
         ``extras.recurrent_state`` is that of a recurrent agent before the first step, ``[1, B, *]``.
         """
+        if self.restarts_episodes:
+            key, reset_key = jax.random.split(state.key)
+            state = state.replace(key=key, env_state=with_recurrent_state(self.env.reset(reset_key), state.agent_state))
         return collect_rollout(self, state)
 
     def collected(self, trajectory: SampleBatch) -> SampleBatch:

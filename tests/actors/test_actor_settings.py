@@ -55,7 +55,12 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) ->
         ("r2d2.R2D2Workflow", {"mode": "async"}, {"agent": {}}, "several steps in a row"),
         ("ppo.PPOWorkflow", {"count": 3}, {}, "num_envs=4 environments cannot be shared evenly by actors.count=3"),
         ("ppo.PPOWorkflow", {}, {"num_seeds": 2}, "actors collect for one seed"),
-        ("trpo.TRPOWorkflow", {}, {}, "does not collect rollouts that actors could"),
+        (
+            "trpo.TRPOWorkflow",
+            {},
+            {"episodes_per_batch": 4, "rollout_length": 500},
+            "does not collect rollouts that actors could",
+        ),
     ],
 )
 def test_what_cannot_learn_from_actors_is_refused_in_words(

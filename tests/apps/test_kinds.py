@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from evorl.apps.app_text import read_mapping
@@ -17,6 +19,20 @@ def test_every_kind_says_its_spaces_and_starts_its_script(name: str, in_boxes: b
     assert environment["run"] == ["python", f"environment/{kind.script}.py"]
     assert set(environment["action_space"]) == ({"shape", "low", "high"} if in_boxes else {"n"})
     assert "shape" in environment["obs_space"]
+
+
+@pytest.mark.parametrize("in_boxes", [False, True])
+def test_environments_of_gymnasium_are_registered(in_boxes: bool) -> None:
+    import gymnasium
+
+    entry = read_mapping(environment_entry(KINDS["gymnasium"], in_boxes), "gymnasium")["environment"]
+    assert entry["name"] in gymnasium.registry
+    doom = read_mapping(environment_entry(KINDS["vizdoom"], in_boxes), "vizdoom")["environment"]
+    if importlib.util.find_spec("vizdoom") is None:
+        assert doom["name"] == "VizdoomBasic-v1"
+    else:
+        importlib.import_module("vizdoom.gymnasium_wrapper")
+        assert doom["name"] in gymnasium.registry
 
 
 def test_a_bandit_learns_from_small_batches_and_pictures_by_convolutions() -> None:

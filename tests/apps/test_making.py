@@ -70,15 +70,17 @@ def test_an_algorithm_comes_with_its_settings(tmp_path: Path) -> None:
 
 
 def test_containers_take_their_addresses_from_variables_alone(tmp_path: Path) -> None:
-    docker, compose = write_containers(tmp_path)
-    assert f"=={package_version()}" in docker.read_text()
+    wheel, docker, compose, ignored = write_containers(tmp_path, ROOT / "configs")
+    assert f'"/wheels/{wheel.name}[serve]"' in docker.read_text()
+    assert package_version() in wheel.name
+    assert "runs/" in ignored.read_text().splitlines()
     services = yaml.safe_load(compose.read_text())["services"]
     assert services["server"]["environment"]["EVORL_SERVER_BIND"] == "0.0.0.0:7001"
     assert services["environment"]["environment"]["EVORL_SERVER_BIND"] == "server:7001"
     assert services["environment"]["command"] == ["environment"]
     assert all("EVORL_SERVER_TOKEN" in service["environment"] for service in services.values())
     assert stat.S_ISREG(compose.stat().st_mode)
-    _, compose = write_containers(tmp_path, with_parameter_server=True)
+    _, _, compose, _ = write_containers(tmp_path, ROOT / "configs", with_parameter_server=True)
     services = yaml.safe_load(compose.read_text())["services"]
     assert services.keys() == {"parameters", "server-0", "server-1", "environment-0", "environment-1"}
     assert services["server-1"]["command"] == ["server", "servers=1", "worker=1"]

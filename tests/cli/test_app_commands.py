@@ -96,7 +96,9 @@ def test_generate_writes_the_simulator_and_its_section(app: Path) -> None:
     assert yaml.safe_load(Path("app.yaml.~1~").read_text())["environment"]["pulls"] == 64
     assert generate_from_arguments(["docker=true"]) == []
     assert (app / "Dockerfile").is_file()
-    assert generate_from_arguments(["docker=true"]) == [app / "Dockerfile.~1~", app / "compose.yaml.~1~"]
+    assert generate_from_arguments(["docker=true"]) == [
+        app / f"{name}.~1~" for name in ("Dockerfile", "compose.yaml", ".dockerignore")
+    ]
 
 
 def test_generate_is_told_what_to_write(app: Path) -> None:

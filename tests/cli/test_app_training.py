@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +24,18 @@ from evorl.cli.app_training import (
     training_words,
 )
 from evorl.cli.composition import compose_config
+from evorl.cli.stored_run import build_workflow
+from evorl.serving.client import AgentProxy
+from evorl.serving.serve_settings import ServeSettings
+from evorl.serving.training_server import TrainingServer
 from evorl.workflows.assembly import workflow_from_config
+from tests.support.apps import ROOT
 
 # The six algorithms of the ancestor, by their names here, and those that apps take by themselves.
 AGENTS = ("a2c", "ddpg", "ppo", "dqn", "reinforce", "trpo", "impala", "sac")
+
+# Networks and buffers that compile soon.
+SMALL = {"agent": {"network": {"torso": [4]}}}
 
 
 def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
@@ -53,7 +63,7 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
     served = served_agents()
     assert set(AGENTS) < set(served)
     assert not {"iql", "td3_bc", "random", "ec/openes", "erl/erl", "meta/pbt"} & set(served)
-    with pytest.raises(ValueError, match="iql does not learn from simulators that come by themselves"):
+    with pytest.raises(ValueError, match="iql cannot be served: it learns from recorded steps"):
         agent_facts("iql")
     with pytest.raises(ValueError, match=r"there is no algorithm 'pp'\. Did you mean 'ppo'"):
         agent_facts("pp")
@@ -65,6 +75,57 @@ def test_agents_that_need_data_or_a_population_are_not_served() -> None:
         "tqc",
     ]
     assert agent_facts("ddpg").source.name == "td3.py"
+
+
+def test_what_needs_consecutive_steps_is_refused_with_those_that_can_be_served() -> None:
+    for agent in ("r2d2", "rainbow"):
+        with pytest.raises(ValueError, match=rf"{agent} cannot be served: .*n_step.* These can: .*dqn.*trpo"):
+            agent_facts(agent)
+    assert not {"r2d2", "rainbow"} & set(served_agents())
+
+
+def test_settings_that_the_server_would_refuse_are_refused_in_the_app(tmp_path: Path) -> None:
+    app = app_of(tmp_path, "dqn", "bandit")
+    with pytest.raises(ValueError, match=r"dqn cannot be served with these settings.*n_step"):
+        check_training(replace(app, training={**app.training, "n_step": 3}))
+
+
+@pytest.mark.parametrize("experiment", ["dqn/cartpole", "sac/goal/reacher"])
+def test_an_experiment_leaves_out_what_needs_consecutive_steps(experiment: str, tmp_path: Path) -> None:
+    agent, training = settings_of_experiment(experiment)
+    assert not {"n_step", "replay"} & set(training)
+    assert training["total_timesteps"]
+    check_training(replace(app_of(tmp_path, agent, "empty"), training=training))
+
+
+def test_pages_and_kinds_name_agents_that_can_be_served() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guide").glob("*.md"))
+    listed = re.search(r"^(PPO, .*) and their kin can be served", pages, re.MULTILINE)
+    assert listed is not None
+    named = set(re.findall(r"evorl serve agent=(\w+)", pages)) | {kind.agent for kind in KINDS.values()}
+    named |= {name.lower() for name in listed[1].split(", ")}
+    assert len(named) >= 10
+    assert named <= set(served_agents())
+
+
+@pytest.mark.parametrize("agent", served_agents())
+def test_every_agent_that_can_be_served_is_started_and_acts(agent: str, tmp_path: Path) -> None:
+    config = check_training(app_of(tmp_path, agent, "bandit"))
+    config.merge_with(SMALL)
+    workflow = build_workflow(config)
+    server = TrainingServer(workflow, ServeSettings(bind="127.0.0.1:0", max_clients=1))
+    state = workflow.replace(actors=server).init(0)
+    with contextlib.closing(server):
+        acting, _ = workflow.acting(state)
+        server._publish(acting, lambda _: None)
+        assert server._thread is not None
+        host, port = server._thread.addresses[0].removeprefix("rlx://").split(":")
+        client = AgentProxy((host, int(port)))
+        client.connect()
+        client.init(exploit=False)
+        action = client.update(None, [], False)
+        client.disconnect()
+    assert isinstance(action, list if agent_facts(agent).in_boxes else int)
 
 
 def test_settings_are_words_that_hydra_takes_as_they_are_meant() -> None:

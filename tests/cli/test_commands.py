@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import evorl
 from evorl.cli import commands, main, saving
 from evorl.config.names import load
 from tests.support.apps import ROOT
@@ -24,7 +24,7 @@ def test_without_a_command_all_are_told(arguments: list[str], capsys: pytest.Cap
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     commands.run(["--version"])
-    assert capsys.readouterr().out == f"evorl {metadata.version('evorl')}\n"
+    assert capsys.readouterr().out == f"evorl {evorl.__version__}\n"
 
 
 @pytest.mark.parametrize("name", commands.COMMANDS)

@@ -129,7 +129,7 @@ def _config(*words: str) -> Any:
         (["parameters.mode=avg"], "parameters?.*averaging|mode.*averaging"),
         (["parameters.bind=0.0.0.0:7000"], "token"),
         (["parameters.token=short"], "8 characters"),
-        (["parameters.cert=cert.pem"], "belong together"),
+        (["parameters.cert=cert.pem"], "TLS needs both files: give parameters.cert=<file>"),
         (["+parameters.mod=fifo"], "mode"),
         (["num_seeds=2"], "num_seeds"),
     ],

@@ -120,7 +120,7 @@ def train(tmp_path: Path, *overrides: str) -> Any:
         (["agent=ppo", "env=remote", SPACES[0]], r"env\.action_space is missing: .*as in \{shape"),
         (["agent=ppo", "env=remote", *SPACES, "serve.bind=0.0.0.0:7001"], r"needs a token: give serve\.token"),
         (["agent=ppo", "env=remote", *SPACES, "+serve.port=1"], "port"),
-        (["agent=dqn", "env=remote", SPACES[0], "env.action_space={n: 2}", "n_step=3"], "several steps in a row"),
+        (["agent=dqn", "env=remote", SPACES[0], "env.action_space={n: 2}", "n_step=3"], "consecutive steps"),
         (["agent=ec/openes", "env=remote", *SPACES], "does not learn from rollouts"),
         (["agent=ppo", "env=remote", *SPACES, "+actors={kind: inline, count: 2}"], "those of env=remote come by them"),
         (["agent=ppo", "env=remote", *SPACES, "env.max_episode_steps=100"], "a simulator ends its episodes itself"),

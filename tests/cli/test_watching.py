@@ -151,6 +151,10 @@ def test_where_nothing_can_draw_a_page_is_offered(tmp_path: Path) -> None:
     page = command("render", *run, "format=html")
     assert page.returncode == 0, page.stderr
     assert Path(page.stdout.splitlines()[-1]).suffix == ".html"
+    cartpole = [*SMALL, "env=gymnasium/CartPole-v1", f"runs_folder={root}"]
+    assert command("train", *cartpole).returncode == 0
+    pictures = command("render", f"run={RunFolder.latest(root).path}", *run[1:])
+    assert pictures.returncode == 0, pictures.stderr  # which MuJoCo does not draw
     if ctypes.util.find_library("OSMesa") is None:
         picture = command("render", *run)
         assert picture.returncode == 1

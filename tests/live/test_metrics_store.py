@@ -74,8 +74,8 @@ def test_the_folder_keeps_points_and_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "y", "x", "said"),
     [
-        ("a", math.nan, None, "y: expected a finite number, got nan"),
-        ("a", "1", None, "y: expected a finite number, got 1"),
+        ("a", math.nan, None, "y: expected a finite number.*got nan"),
+        ("a", "1", None, "y: expected a finite number.*got 1"),
         ("a", True, None, "y: expected a finite number"),
         ("a", 1.0, math.inf, "x: expected a finite number"),
         ("a", 1.0, 1e300, "x: expected a finite number"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from evorl.live import page_guard
-from evorl.live.page_guard import PageGuard, RateLimit, Refused, tls_context
+from evorl.live.page_guard import PageGuard, RateLimit, Refused
+from evorl.sockets.access import tls_context
 from tests.support.certificate import write_certificate
 
 TOKEN = "a-token-of-some-length"
@@ -16,7 +17,7 @@ TOKEN = "a-token-of-some-length"
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "10.0.0.3", "box.lan", ""])
 def test_other_machines_need_a_token(bind: str) -> None:
-    with pytest.raises(ValueError, match="lets other machines in, which a token is needed for"):
+    with pytest.raises(ValueError, match="needs a token: give token=new"):
         PageGuard(bind)
     assert PageGuard(bind, TOKEN).bind == bind
 

@@ -11,12 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from evorl.live import page_service
 from evorl.live.live_page import LivePage
 from evorl.live.metrics_store import MetricsStore
-from evorl.live.page_guard import PageGuard, tls_context
+from evorl.live.page_guard import PageGuard
 from evorl.live.page_service import serving
 from evorl.live.watched_runs import WatchedRuns
+from evorl.sockets.access import tls_context
+from evorl.sockets.socket_server import ConnectionLimits
 from tests.support.certificate import write_certificate
 
 
@@ -72,7 +73,7 @@ def test_the_address_of_version_6(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_who_does_not_ask_is_sent_away(tmp_path: Path, sent: bytes) -> None:
     async def asked() -> None:
-        async with serving(page(tmp_path), seconds_to_ask=0.3) as address:
+        async with serving(page(tmp_path), limits=ConnectionLimits(request_seconds=0.3)) as address:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
             writer.write(sent)
             drip = asyncio.create_task(dripping(writer))
@@ -90,11 +91,11 @@ def test_who_does_not_ask_is_sent_away(tmp_path: Path, sent: bytes) -> None:
     asyncio.run(asked())
 
 
-def test_500_idle_connections_leave_the_page_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_service, "MOST_CONNECTIONS", 50)
+def test_500_idle_connections_leave_the_page_to_others(tmp_path: Path) -> None:
+    limits = ConnectionLimits(connections=50, request_seconds=0.5)
 
     async def asked() -> None:
-        async with serving(page(tmp_path), seconds_to_ask=0.5) as address:
+        async with serving(page(tmp_path), limits=limits) as address:
             port = int(address.rpartition(":")[2])
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(500)]
             crowd = [reader for reader, _ in idle[60:]]

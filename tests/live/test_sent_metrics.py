@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evorl.live.metrics_store import EnabledMetrics, MetricsRefusedError, MetricsStore
 from evorl.live.sent_metrics import store_histograms, store_scalars
+from tests.support.odd_values import ODD, label
 
 
 def test_one_or_many() -> None:
@@ -52,3 +56,27 @@ def test_what_is_no_histogram_is_refused(values: Any) -> None:
     body = json.dumps({"name": "a", "values": values}).encode()
     with pytest.raises(MetricsRefusedError):
         store_histograms(MetricsStore(), body, lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["name", "y", "x", "client"])
+@pytest.mark.parametrize("value", ODD, ids=label)
+def test_any_value_of_a_point_is_taken_or_refused(name: str, value: Any, tmp_path: Path) -> None:
+    store = MetricsStore(tmp_path / "kept")
+    body = json.dumps({"name": "a", "y": 1.0, "x": 3, name: value}).encode()
+    with contextlib.suppress(MetricsRefusedError):
+        assert store_scalars(store, body, lambda _: None) == 1
+    assert store_scalars(store, b'{"name": "b", "y": 2.0}', lambda _: None) == 1
+    assert np.isfinite(np.asarray(list(store.latest().values()), np.float32)).all()
+    assert all(np.isfinite(store.points(each)).all() for each in store.names())
+    store.close()
+    assert MetricsStore(tmp_path / "kept").names() == store.names()
+
+
+@pytest.mark.parametrize("value", ODD, ids=label)
+def test_any_value_in_a_histogram_is_taken_or_refused(value: Any) -> None:
+    store = MetricsStore()
+    for values in (value, [value], [1.0, value]):
+        body = json.dumps({"name": "a", "values": values}).encode()
+        with contextlib.suppress(MetricsRefusedError):
+            store_histograms(store, body, lambda _: None)
+    assert all(np.isfinite(each.edges).all() for each in store.histograms("a"))

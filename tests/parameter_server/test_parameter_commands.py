@@ -85,7 +85,7 @@ def test_after_the_end_nothing_is_applied() -> None:
         ({"worker": "../a"}, BODY, "worker is a name"),
         ({"worker": None}, BODY, "worker is a name"),
         ({"sequence": -1}, BODY, "sequence is a whole number"),
-        ({"steps": 2**40}, BODY, "steps is a number below"),
+        ({"steps": 2**40}, BODY, "steps=1099511627776 is more than one push"),
         ({"steps": "5"}, BODY, "steps is a whole number"),
         ({"metrics": {"a": "b"}}, BODY, "metrics are up to 100 numbers"),
         ({"metrics": {str(i): i for i in range(101)}}, BODY, "metrics are up to 100 numbers"),

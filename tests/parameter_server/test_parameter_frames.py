@@ -17,7 +17,6 @@ from evorl.parameter_server.parameter_frames import (
     frame,
     lengths,
     parsed_header,
-    split_address,
     whole_number,
 )
 
@@ -62,11 +61,3 @@ def test_whole_numbers(value: Any) -> None:
     assert whole_number(json.loads('{"n":9007199254740992}'), "n") == 2**53
     with pytest.raises(CommandRefused, match="n is a whole number from 0"):
         whole_number({"n": value}, "n")
-
-
-def test_addresses() -> None:
-    assert split_address("127.0.0.1:80") == ("127.0.0.1", 80)
-    assert split_address("[::1]:7001") == ("::1", 7001)
-    for wrong in ("7001", ":7001", "host:", "host:x", "host:70000"):
-        with pytest.raises(ValueError, match="an address is host:port"):
-            split_address(wrong)

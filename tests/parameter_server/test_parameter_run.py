@@ -125,8 +125,8 @@ def test_another_mode_cannot_go_on(tmp_path: Path) -> None:
 
 
 def test_broken_parameters_are_not_kept(tmp_path: Path) -> None:
-    run = _run(tmp_path, optimizer={"name": "sgd", "learning_rate": 1.0, "max_grad_norm": None}, eval_interval=0)
-    _push(run, [1, 2], -3e38)
+    run = _run(tmp_path, optimizer={"name": "sgd", "learning_rate": 3e23, "max_grad_norm": None}, eval_interval=0)
+    _push(run, [1, 2], -1e15)
     with pytest.raises(TrainingDiverged, match=r"parameters became inf after 2 pushes.*smaller learning rate"):
         run.end()
 

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from evorl.serving.client import encode, frame
-from evorl.serving.connections import HELLO_BYTES, WRITE_BUFFER_BYTES, RlxServer, tls_context
+from evorl.serving.connections import HELLO_BYTES, RlxServer
 from evorl.serving.event_thread import EventThread
 from evorl.serving.serve_settings import ServeSettings
+from evorl.sockets.access import tls_context
+from evorl.sockets.socket_server import WRITE_BUFFER_BYTES
 from tests.serving.test_session import TOKEN
 from tests.serving.test_switchboard import Place
 from tests.support.rlx_client import RlxClient
@@ -294,12 +296,11 @@ class TestTls:
     def test_other_files_are_none(self, files: tuple[Path, Path], tmp_path: Path) -> None:
         cert, key = files
         for given in ((key, cert), (tmp_path / "none.pem", key)):
-            settings = ServeSettings(cert=str(given[0]), key=str(given[1]))
-            with pytest.raises(ValueError, match="are no certificate with its key"):
-                tls_context(settings)
-            with pytest.raises(ValueError, match="are no certificate with its key"):
+            with pytest.raises(ValueError, match="are no certificate and its key"):
+                tls_context(*given)
+            with pytest.raises(ValueError, match="are no certificate and its key"):
                 listening(cert=str(given[0]), key=str(given[1])).__enter__()
-        assert tls_context(ServeSettings()) is None
+        assert tls_context(None, None) is None
 
 
 def test_nothing_is_left_when_it_ends() -> None:
@@ -320,14 +321,14 @@ def test_who_does_not_read_keeps_no_server_from_ending() -> None:
         await server.start()
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deaf.connect(server.address)
+            deaf.connect(server.sockets.address)
             async with asyncio.timeout(20.0):
-                while not server.connections:
+                while not server.sockets.connections:
                     await asyncio.sleep(0.01)
-            (connection,) = server.connections
+            (connection,) = server.sockets.connections
             while not connection.num_unread:
-                connection.send({"response": "error", "message": "a" * 2**16})
+                connection._inner.send({"response": "error", "message": "a" * 2**16})
             await asyncio.wait_for(server.stop(), 20.0)
-            return bool(server.connections)
+            return bool(server.sockets.connections)
 
     assert not asyncio.run(run())

@@ -58,5 +58,5 @@ def test_an_address_of_another_machine_is_one_sentence() -> None:
 
 def test_websockets_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ImportError, match=r"clients over WebSocket .*evorl\[serve\]"):
+    with pytest.raises(ImportError, match=r"clients over WebSocket .*pip install aiohttp"):
         start(web="127.0.0.1:0")

@@ -6,47 +6,9 @@ from typing import Any
 
 import pytest
 
-from evorl.serving.serve_settings import ServeSettings, host_and_port, is_this_machine, serve_settings
+from evorl.serving.serve_settings import ServeSettings, serve_settings
 
 TOKEN = "a good long token"
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("127.0.0.1:7001", ("127.0.0.1", 7001)),
-        ("[::1]:0", ("::1", 0)),
-        (":7001", ("127.0.0.1", 7001)),
-        ("localhost:1", ("localhost", 1)),
-    ],
-)
-def test_addresses(address: str, expected: tuple[str, int]) -> None:
-    assert host_and_port(address, "serve.bind") == expected
-
-
-@pytest.mark.parametrize("address", ["7001", "localhost", "localhost:", "localhost:http", "localhost:70000", "", None])
-def test_what_is_no_address(address: Any) -> None:
-    with pytest.raises(ValueError, match=r"serve\.bind must be an address and a port, as in 127\.0\.0\.1:7001; got"):
-        host_and_port(address, "serve.bind")
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("10.0.0.1", False),
-        ("example.org", False),
-        ("localhost.example.org", False),
-        ("", False),
-    ],
-)
-def test_what_is_this_machine(host: str, expected: bool) -> None:
-    assert is_this_machine(host) is expected
 
 
 @pytest.mark.parametrize("name", ["bind", "web"])

@@ -11,6 +11,7 @@ import pytest
 from evorl.envs.space import Box, Discrete, Space
 from evorl.serving.answering import Question
 from evorl.serving.session import COMMANDS, Refused, Session, SessionError, reward_from
+from tests.support.odd_values import ODD, label
 
 OBS = [0.5, -0.5]
 TOKEN = "a good long token"
@@ -208,8 +209,8 @@ def test_rewards_in_all_their_forms(reward: Any) -> None:
     ("reward", "words"),
     [
         (None, "reward is missing"),
-        (math.nan, "must be a finite number, got nan"),
-        (-math.inf, "must be a finite number, got -inf"),
+        (math.nan, "must be a finite number of at most 1e+15"),
+        (-math.inf, "got -inf"),
         (1e39, "must be a finite number"),
         (10**400, "must be a finite number"),
         (True, "must be a number, got bool"),
@@ -228,6 +229,35 @@ def test_rewards_that_are_none(reward: Any, words: str) -> None:
         reward_from(reward, "x")
     assert talk.update(1.0) == {"response": "action", "data": 1}  # the same step, said rightly
     assert talk.host.questions[-1].step == 1
+
+
+@pytest.mark.parametrize("value", ODD, ids=label)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("init", name) for name in ("exploit", "obs_space", "action_space", "token")),
+        *(("update", name) for name in ("reward", "state", "terminal", "truncated")),
+        *(("update_metrics", name) for name in ("name", "y", "x", "method", "data")),
+        ("reset", "command"),
+    ],
+)
+def test_any_value_of_any_field_is_answered(command: str, name: str, value: Any) -> None:
+    """In a session that goes on, with numbers whose squares are finite in float32."""
+    talk = Talk()
+    talk.update()
+    usual = {"update": {"reward": 1.0, "state": OBS}, "update_metrics": {"name": "a", "y": 1.0}}.get(command, {})
+    before, asked = len(talk.replies), len(talk.host.questions)
+    talk.session.receive({"command": command, **usual, name: value})
+    for question in talk.host.questions[asked:]:
+        if question.answer is not None:
+            question.answer(1)
+    assert len(talk.replies) > before
+    if talk.replies[-1]["response"] == "error":
+        assert len(talk.replies[-1]["message"]) < 1000
+    for question in talk.host.questions:
+        with np.errstate(over="raise"):
+            assert np.isfinite(np.square(np.float32(question.reward)))
+            assert np.isfinite(np.square(question.obs)).all()
 
 
 def test_a_bandit_shows_nothing() -> None:

@@ -18,12 +18,14 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from evorl.distribution import DISTRIBUTION
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def _requirements(name: str, extras: Collection[str]) -> list[Requirement]:
     """What a distribution needs with these extras; evorl as its source tree says it, whatever was installed when."""
-    if name == "evorl":
+    if name == DISTRIBUTION:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         texts = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
         return [Requirement(text) for of_one in texts for text in of_one]
@@ -35,9 +37,9 @@ def _requirements(name: str, extras: Collection[str]) -> list[Requirement]:
 
 
 def installed_with(extras: Collection[str]) -> set[str]:
-    """The distributions that ``pip install evorl[extras]`` installs, by their canonical names."""
+    """The distributions that an install with these extras installs, by their canonical names."""
     found: dict[str, set[str]] = {}
-    left = [("evorl", frozenset(extras))]
+    left = [(DISTRIBUTION, frozenset(extras))]
     while left:
         name, wanted = left.pop()
         if name in found and wanted <= found[name]:

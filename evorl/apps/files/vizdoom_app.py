@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NoReturn
 
 from evorl.apps.files.app_frames import small_frame
 from evorl.apps.files.app_options import Options, action_number, read_options, stop
@@ -58,8 +59,21 @@ def make_env(options: Options) -> Any:
     except ImportError as error:
         stop(f"ViZDoom is not installed ({error}): pip install vizdoom gymnasium")
     shown = {"render_mode": "human"} if options.get("show_ui") else {}
-    name = options.get("environment/name", "VizdoomBasic-v0")
+    name = registered_name(options.get("environment/name", "VizdoomBasic-v1"), gymnasium.registry)
     return gymnasium.make(name, **{**options.get("environment/arguments", {}), **shown})
+
+
+def registered_name(name: str, names: Collection[str]) -> str:
+    """The name, which must be one of those registered; releases of ViZDoom change the number behind ``-v``."""
+    if name not in names:
+        _refuse(name, names)
+    return name
+
+
+def _refuse(name: str, names: Collection[str]) -> NoReturn:
+    versions = sorted(known for known in names if known.rpartition("-v")[0] == name.rpartition("-v")[0])
+    others = versions[-1:] or sorted(known for known in names if known.startswith("Vizdoom"))
+    stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom has not: write {' or '.join(others)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.apps.files.vizdoom_app import VizdoomTraining, make_env
+from evorl.apps.files.vizdoom_app import VizdoomTraining, make_env, registered_name
 from tests.support.apps import options_for
 from tests.support.fake_agent_server import FakeAgentServer
 
@@ -61,6 +61,15 @@ def test_other_actions_than_the_file_says(server: FakeAgentServer, capsys: pytes
     assert "there are 4 actions" in capsys.readouterr().err
 
 
+def test_a_name_of_another_release_is_answered_with_the_newest(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["CartPole-v1", "VizdoomBasic-v1", "VizdoomBasic-v2", "VizdoomCorridor-v1"]
+    assert registered_name("VizdoomBasic-v1", names) == "VizdoomBasic-v1"
+    for name, told in {"VizdoomBasic-v0": "write VizdoomBasic-v2", "Doom": "VizdoomBasic-v1 or "}.items():
+        with pytest.raises(SystemExit):
+            registered_name(name, names)
+        assert told in capsys.readouterr().err
+
+
 @pytest.mark.skipif(HAS_VIZDOOM, reason="ViZDoom is installed")
 def test_where_it_is_not_installed_the_line_that_installs_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -72,6 +81,6 @@ def test_where_it_is_not_installed_the_line_that_installs_it_is_told(capsys: pyt
 @pytest.mark.skipif(not HAS_VIZDOOM, reason="ViZDoom is not installed")
 def test_two_episodes_of_the_real_one(server: FakeAgentServer) -> None:
     server.action = 0
-    options = options_for(server.port, 2, name="VizdoomBasic-v0", arguments={"frame_skip": 4})
+    options = options_for(server.port, 2, name="VizdoomBasic-v1", arguments={"frame_skip": 4})
     VizdoomTraining(options).run()
     assert len(server.metrics("episode_reward")) == 2

@@ -1,0 +1,116 @@
+"""The record that a worker sends with a push, checked as a whole before anything of the push takes effect.
+
+A record that is refused leaves the server as it was: counts are whole numbers of what one push can stand for, and all
+other numbers are finite in float32, so that sums over many pushes stay finite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
+from evorl.workflows.workflow import Workflow
+
+MAX_METRICS = 100  # of one push
+MAX_NAMES = 1000  # of metrics, in the whole training: each is a column of its files
+MAX_LENGTHS = 2**53  # sum of episode lengths
+MAX_STEPS = 2**32 - 1  # of a push where no workflow says how many steps one takes
+_WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclasses.dataclass(frozen=True)
+class PushRecord:
+    """A checked record.
+
+    Attributes:
+        worker: its name.
+        sequence: number of the push among those of the worker.
+        step: of the server when the worker pulled.
+        updates: of the server when the worker pulled.
+        steps: environment steps that the push stands for.
+        metrics: numbers by name.
+        episodes: number of episodes that ended, and the sums of their returns and lengths.
+    """
+
+    worker: str
+    sequence: int
+    step: int
+    updates: int
+    steps: int
+    metrics: Mapping[str, float]
+    episodes: tuple[float, float, float]
+
+    @classmethod
+    def from_header(
+        cls, header: Mapping[str, Any], max_steps: int = MAX_STEPS, known_names: Collection[str] = ()
+    ) -> PushRecord:
+        """Check the header of a push.
+
+        Args:
+            header: as it came over the network.
+            max_steps: environment steps that one push can stand for.
+            known_names: names of the metrics so far.
+
+        Raises:
+            CommandRefused: a field is missing, of another type, not finite or out of its range; says which and why.
+        """
+        worker = header.get("worker")
+        if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
+            raise CommandRefused("worker is a name of up to 80 letters, digits, dots, hyphens and underscores.")
+        sequence, step, updates = (whole_number(header, name) for name in ("sequence", "step", "updates"))
+        steps = whole_number(header, "steps")
+        if steps > max_steps:
+            raise CommandRefused(f"steps={steps} is more than one push of this training stands for, {max_steps}.")
+        metrics = _metrics(header.get("metrics", {}), known_names)
+        return cls(worker, sequence, step, updates, steps, metrics, _episodes(header.get("episodes", [0, 0, 0]), steps))
+
+
+def max_steps_per_push(workflow: Workflow) -> int:
+    """Return the environment steps that one push of a workflow can stand for.
+
+    A push stands for its iteration and for those before it that learned nothing: until ``learning_starts``, or between
+    two updates where ``updates_per_iteration`` is below 1.
+    """
+    per_update = math.ceil(1 / min(1.0, getattr(workflow, "updates_per_iteration", 1.0)))
+    waiting = math.ceil(getattr(workflow, "learning_starts", 0))
+    return waiting + (per_update + 1) * workflow.most_timesteps_per_iteration
+
+
+def _metrics(metrics: Any, known_names: Collection[str]) -> dict[str, float]:
+    if not isinstance(metrics, dict) or len(metrics) > MAX_METRICS or not all(map(_is_finite, metrics.values())):
+        raise CommandRefused(f"metrics are up to {MAX_METRICS} numbers by name, finite in float32.")
+    names = [re.sub(r"[^\w./-]", "_", name)[:80] for name in metrics]
+    if "" in names:
+        raise CommandRefused("a metric has a name of at least one character.")
+    if len({*known_names, *names}) > MAX_NAMES:
+        raise CommandRefused(f"there are metrics of {len(known_names)} names; more than {MAX_NAMES} are not recorded.")
+    return dict(zip(names, map(float, metrics.values()), strict=True))
+
+
+def _episodes(episodes: Any, steps: int) -> tuple[float, float, float]:
+    if not isinstance(episodes, list) or len(episodes) != 3 or not all(map(_is_finite, episodes)):
+        raise CommandRefused(
+            "episodes are three numbers, finite in float32: the number of episodes, and the sums of their returns and "
+            "lengths."
+        )
+    count, returns, lengths = map(float, episodes)
+    if count % 1 or not 0 <= count <= steps:
+        raise CommandRefused(f"the number of episodes is a whole number from 0 to steps={steps}, got {count:g}.")
+    if lengths % 1 or not count <= lengths <= (MAX_LENGTHS if count else 0):
+        raise CommandRefused(
+            f"the lengths of {count:g} episodes sum to a whole number of at least as many steps, got {lengths:g}."
+        )
+    if not count and returns:
+        raise CommandRefused(f"the returns of 0 episodes sum to 0, got {returns:g}.")
+    return count, returns, lengths
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _FLOAT32_MAX

@@ -1,0 +1,86 @@
+"""Addresses, tokens and TLS of all servers: who can reach one, and what a client has to show."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any
+
+_LOCAL_NAMES = ("localhost",)
+
+
+def host_and_port(address: Any, name: str) -> tuple[str, int]:
+    """Split ``127.0.0.1:7001``, ``[::1]:7001`` or ``:7001``, where no host is this machine.
+
+    Args:
+        address: to split.
+        name: of the setting, for the message.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    host, colon, port = str(address).rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
+        raise ValueError(f"{name} must be an address and a port, as in 127.0.0.1:7001; got {address!r}.")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether only programs of this machine reach an address."""
+    try:
+        return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_token_beyond_this_machine(host: str, token: str | None, given: str, remedy: str) -> None:
+    """Raise ``ValueError`` where other machines could connect without a token.
+
+    Args:
+        host: to listen on.
+        token: that clients have to show.
+        given: the setting and its value, for the message.
+        remedy: how to give a token.
+    """
+    if not token and not is_this_machine(host):
+        raise ValueError(
+            f"{given} can be reached from other machines, and needs a token: {remedy}, or listen on 127.0.0.1."
+        )
+
+
+def is_same_secret(shown: Any, secret: str | None) -> bool:
+    """Compare what a client shows with a token, in constant time; ``False`` for all that is no text."""
+    if not isinstance(shown, str) or secret is None:
+        return False
+    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())
+
+
+def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "cert, key") -> ssl.SSLContext | None:
+    """Return TLS by the files of a certificate and its key; ``None`` for neither.
+
+    Args:
+        cert: PEM file.
+        key: PEM file without a password.
+        names: of the two settings, for messages.
+
+    Raises:
+        ValueError: one of the two is missing, or they cannot be read.
+    """
+    if cert is None and key is None:
+        return None
+    of_cert, of_key = names.split(", ")
+    if cert is None or key is None:
+        raise ValueError(f"TLS needs both files: give {of_cert}=<file> and {of_key}=<file>, or neither.")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A key behind a password would be asked for on the screen.
+        context.load_cert_chain(Path(cert).expanduser(), Path(key).expanduser(), password=lambda: b"")
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(
+            f"{of_cert}={cert} and {of_key}={key} are no certificate and its key, as PEM and without a password: "
+            f"{error}."
+        ) from error
+    return context

@@ -1,0 +1,144 @@
+"""The wheel that evorl packs of itself is the package, and containers install it and nothing of the same name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evorl
+from evorl.apps import own_wheel
+from evorl.apps.app_text import with_entry
+from evorl.apps.own_wheel import write_wheel
+from evorl.cli import app_running
+from evorl.cli.app_commands import generate_from_arguments, new_from_arguments
+from tests.support.apps import ROOT
+from tests.support.containers import Image, build_image, checked_services
+
+SECRETS = {"EVORL_SERVER_TOKEN": "a long word", "EVORL_PARAMETERS_TOKEN": "another word"}
+SAYS = "import evorl, evorl.cli.composition as c; print(evorl.__file__, evorl.__version__, c.config_folder())"
+
+
+def test_the_wheel_has_all_files_of_the_tree_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    first, again = (write_wheel(tmp_path / name, ROOT / "configs") for name in ("a", "b"))
+    assert first.name == f"evorl_engine-{evorl.__version__}-py3-none-any.whl"
+    assert first.read_bytes() == again.read_bytes()
+    names = set(zipfile.ZipFile(first).namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "evorl", "configs"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    there = [name for name in tracked if (ROOT / name).is_file()]
+    assert {f"evorl/{name}" if name.startswith("configs/") else name for name in there} <= names
+    assert not [name for name in names if "__pycache__" in name]
+    about = zipfile.ZipFile(first).read(f"evorl_engine-{evorl.__version__}.dist-info/METADATA").decode()
+    assert "\nName: evorl-engine\n" in about
+    assert re.search(r"^Requires-Dist: aiohttp.*extra == 'serve'", about, re.MULTILINE)
+
+
+def test_a_tree_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_wheel, "DISTRIBUTION", "evorl-not-installed")
+    with pytest.raises(ValueError, match=r"not installed.*pip install -c constraints\.txt -e \."):
+        write_wheel(tmp_path, ROOT / "configs")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """The image of a bandit's app."""
+    folder = tmp_path_factory.mktemp("containers")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        new_from_arguments(["bandit"])
+        os.chdir("bandit")
+        (folder / "bandit" / "runs").mkdir()
+        generate_from_arguments(["docker=true"])
+    finally:
+        os.chdir(before)
+    return build_image(folder / "bandit", folder / "image")
+
+
+def test_the_image_has_this_evorl_and_the_app(image: Image) -> None:
+    assert image.from_index == []
+    assert image.entrypoint == ["evorl", "run"]
+    assert sorted(path.name for path in image.path(".").iterdir() if path.name[0] != ".") == [
+        "Dockerfile",
+        "app.yaml",
+        "compose.yaml",
+        "environment",
+        "wheels",
+    ]
+    site = image.root / "site"
+    variables = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-P", "-c", SAYS]
+    said = subprocess.run(command, cwd=image.path("."), env=variables, capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [str(site / "evorl/__init__.py"), evorl.__version__, str(site / "evorl/configs")]
+    assert {path.name for path in (site / "bin").iterdir()} >= {"evorl", "evorl-train"}
+
+
+@pytest.mark.parametrize("parameters", [None, "{servers: 2}"])
+def test_compose_starts_parts_of_the_app(
+    parameters: str | None, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "app"
+    shutil.copytree(image.path("."), folder)
+    monkeypatch.chdir(folder)
+    if parameters:
+        file = folder / "app.yaml"
+        file.write_text(with_entry(file.read_text(), "parameters", f"parameters: {parameters}"))
+        generate_from_arguments(["docker=true"])
+    started: list[tuple[str, ...]] = []
+
+    def supervise(servers: list[Any], environments: list[Any], *_: Any) -> int:
+        started.append(tuple(program.name for program in (*servers, *environments) if program.command))
+        return 0
+
+    monkeypatch.setattr(app_running, "supervise", supervise)
+    services = checked_services(folder, SECRETS)
+    for service in services.values():
+        run_as(service, monkeypatch)
+    if parameters:
+        assert started == [
+            ("parameters",),
+            ("server-0",),
+            ("server-1",),
+            ("environment-0", "environment-1"),
+            ("environment-0", "environment-1"),
+        ]
+    else:
+        assert started == [("server",), ("environment-0",)]
+
+
+def run_as(service: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the app in a service's environment, and start what its command says."""
+    with monkeypatch.context() as context:
+        for name, value in service["environment"].items():
+            context.setenv(name, value)
+        assert app_running.run_from_arguments(service["command"]) == 0
+
+
+def test_docker_reads_the_compose_file_where_it_is_there(image: Image) -> None:
+    command = ["docker", "compose", "config", "--quiet"]
+    docker = shutil.which("docker")
+    has_compose = docker and not subprocess.run([docker, "compose", "version"], capture_output=True).returncode
+    if not has_compose:
+        assert checked_services(image.path("."), SECRETS)
+        return
+    done = subprocess.run(command, cwd=image.path("."), env={**os.environ, **SECRETS}, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+
+
+def test_a_simulator_names_the_packages_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    new_from_arguments(["doom", "env=vizdoom"])
+    monkeypatch.chdir("doom")
+    generate_from_arguments(["docker=true"])
+    assert build_image(tmp_path / "doom", tmp_path / "image").from_index == ["vizdoom"]
