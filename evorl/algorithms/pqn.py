@@ -18,12 +18,12 @@ from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import MinibatchWorkflow
 
 
 class PQNAgent(ActionValueAgent):
@@ -58,13 +58,11 @@ class PQNAgent(ActionValueAgent):
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
 
 
-class PQNWorkflow(OnPolicyWorkflow):
+class PQNWorkflow(MinibatchWorkflow):
     """PQN: targets once per trajectory, then several epochs of minibatches.
 
     Attributes:
         q_lambda: how far targets look ahead before they trust the action values.
-        num_epochs: passes over each trajectory.
-        num_minibatches: parts of each pass.
     """
 
     agent: PQNAgent
@@ -89,14 +87,14 @@ class PQNWorkflow(OnPolicyWorkflow):
         batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
         batch = collectives.gather_rows(batch, axis=1).flatten()
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry
             params, opt_state, losses = gradient_step(
                 self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress=progress
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = scan_minibatches(
-            one_minibatch, (agent_state.params, opt_state), batch, key, self.num_epochs, self.num_minibatches
+        (params, opt_state), losses = self.scan_updates(
+            one_minibatch, (agent_state.params, opt_state), batch, key, progress
         )
         return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)

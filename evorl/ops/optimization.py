@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import optax
 from evorl.ops import collectives
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import pack
+from evorl.ops.trees import pack, polyak_update
 from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
 # Those of optax that need nothing but gradients and parameters, which may be scalars.
@@ -76,6 +76,7 @@ class Optimizer(PyTreeNode):
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none, but for optimizers that have
             some by themselves, such as adamw.
         options: further arguments of optax's function, such as ``{"momentum": 0.9, "nesterov": True}`` of sgd.
+        part_scales: learning-rate scales of parts of the parameters, by the path of the part, see ``scaled``.
 
     Raises:
         ValueError: there is no such optimizer, or it has no such option.
@@ -88,6 +89,7 @@ class Optimizer(PyTreeNode):
     beta1: float | None = None
     weight_decay: float | None = None
     options: Mapping = pytree_field(default_factory=PyTreeDict)
+    part_scales: Mapping = pytree_field(setting=False, default_factory=PyTreeDict)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "learning_rate": "[0, inf)",
@@ -149,7 +151,27 @@ class Optimizer(PyTreeNode):
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
+        new_params: Any = optax.apply_updates(params, updates)
+        for path, scale in self.part_scales.items():
+            new_params = _with_scaled_step(params, new_params, path.split("/"), scale)
+        return new_params, opt_state
+
+    def scaled(self, part: str, scale: jax.Array | float | None) -> Self:
+        """Return the optimizer with another learning rate for a part of the parameters.
+
+        Args:
+            part: its path in the parameters, such as ``value`` or ``optimizer/value``; the others keep their rate.
+            scale: multiple of the learning rate; ``None`` for the optimizer as it is.
+        """
+        return self if scale is None else self.replace(part_scales=PyTreeDict({**self.part_scales, part: scale}))
+
+
+def _with_scaled_step(params: Any, new_params: Any, path: Sequence[str], scale: jax.Array | float) -> Any:
+    """Return ``new_params`` whose part at ``path`` has moved ``scale`` times as far from ``params``."""
+    if not path:
+        return polyak_update(params, new_params, scale)
+    name, *within = path
+    return new_params.replace(**{name: _with_scaled_step(params[name], new_params[name], within, scale)})
 
 
 def gradient_step(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import jax
+import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent
+from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
-from evorl.ops.optimization import Optimizer
+from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
@@ -140,3 +143,91 @@ class OnPolicyWorkflow(Workflow):
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
             batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
         return (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
+
+
+class MinibatchWorkflow(OnPolicyWorkflow):
+    """On-policy workflows that learn from each trajectory in several passes of minibatches.
+
+    Attributes:
+        num_epochs: passes over each trajectory.
+        num_minibatches: parts of each pass.
+        schedule_step: when schedules of the optimizer advance: with the environment steps, so that all gradient steps
+            on a trajectory have one learning rate (``environment``), or with every gradient step (``update``). Both
+            reach the same end.
+    """
+
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    schedule_step: Literal["environment", "update"] = "environment"
+
+    def scan_updates(
+        self,
+        update: Callable[[Any, Any, jax.Array], tuple[Any, Any]],
+        carry: Any,
+        batch: Any,
+        key: Key,
+        progress: jax.Array,
+        by_trajectory: bool = False,
+        first_epoch: int = 0,
+        num_epochs: int | None = None,
+        of_epochs: int | None = None,
+    ) -> tuple[Any, Any]:
+        """Run passes of minibatches over a batch of an iteration.
+
+        Args:
+            update: ``(carry, minibatch, progress) -> (carry, metrics)``, one gradient step.
+            carry: what is learned.
+            batch: leaves ``[N, ...]``, or whole trajectories ``[T, B, ...]``; equal on every device.
+            key: of the shuffles.
+            progress: share of the training that is over when the iteration begins.
+            by_trajectory: whether minibatches are whole trajectories.
+            first_epoch: number of passes of this iteration before these.
+            num_epochs: passes; ``None`` for those of the workflow.
+            of_epochs: passes of this iteration in all, by which schedules advance; ``None`` for these alone.
+
+        Returns:
+            The last carry, and the metrics of all updates, stacked.
+        """
+        num_epochs = self.num_epochs if num_epochs is None else num_epochs
+        scan = scan_trajectories if by_trajectory else scan_minibatches
+        passes = (batch, key, num_epochs, self.num_minibatches)
+        if self.schedule_step == "environment":
+            return scan(lambda carry, minibatch: update(carry, minibatch, progress), carry, *passes)
+        in_all = (of_epochs or num_epochs) * self.num_minibatches
+        share = self.timesteps_per_iteration / self.total_timesteps / in_all
+
+        def counted(carry: tuple[jax.Array, Any], minibatch: Any) -> tuple[Any, Any]:
+            num_updates, carry = carry
+            carry, metrics = update(carry, minibatch, progress + num_updates * share)
+            return (num_updates + 1, carry), metrics
+
+        start = (jnp.int32(first_epoch * self.num_minibatches), carry)
+        (_, carry), metrics = scan(counted, start, *passes)
+        return carry, metrics
+
+
+class ActorCriticWorkflow(OnPolicyWorkflow):
+    """On-policy workflows whose ``optimizer`` steps a policy and a value function together.
+
+    Attributes:
+        value_learning_rate_scale: the value network (its head, where the rest is shared) moves by this multiple of the
+            optimizer's step; ``None`` for 1.
+    """
+
+    agent: ActorCriticAgent
+    value_learning_rate_scale: float | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {"value_learning_rate_scale": "[0, inf)"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length")
+        if self.value_learning_rate_scale is not None and self.agent.network.value is None:
+            raise ValueError(
+                f"value_learning_rate_scale={self.value_learning_rate_scale!r} scales the steps of a value function, "
+                "and this agent has none: give agent.baseline=true, or leave it out."
+            )
+
+    @property
+    def step_optimizer(self) -> Optimizer:
+        """The optimizer of ``params.policy`` and ``params.value``, with the latter's own learning rate."""
+        return self.optimizer.scaled("value", self.value_learning_rate_scale)

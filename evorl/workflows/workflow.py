@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent
 from evorl.config.names import load
+from evorl.config.other_words import refuse_arguments
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode, EnvState
 from evorl.envs.vector import VectorEnv
@@ -102,12 +103,23 @@ class Workflow(PyTreeNode):
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
     @classmethod
-    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+    def build_from_config(cls, config: Mapping[str, Any], **others: Any) -> Self:
         """Build the workflow, its environments and its agent from a (Hydra or plain) mapping.
 
+        Args:
+            config: settings by name.
+            **others: none; those that other systems have are answered by what to do here.
+
         Raises:
-            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+            ValueError: a key is unknown, with the nearest valid name; or a value is invalid.
+            TypeError: there are other arguments.
         """
+        refuse_arguments("build_from_config", others)
+        return cls._from_config(config)
+
+    @classmethod
+    def _from_config(cls, config: Mapping[str, Any]) -> Self:
+        """See ``build_from_config``."""
         workflow = cls(**read_workflow_config(cls, config))
         if workflow.actors is not None:
             workflow.actors.check(workflow)
