@@ -23,7 +23,7 @@ from evorl.ops.returns import vtrace
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, MinibatchWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_updates
 
 
 class IMPALAAgent(ActorCriticAgent):
@@ -93,11 +93,14 @@ class IMPALAAgent(ActorCriticAgent):
         )
 
 
-class IMPALAWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
+class IMPALAWorkflow(ActorCriticWorkflow):
     """IMPALA: several passes over each trajectory, in minibatches of environments.
 
     Attributes:
+        num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass, each with the whole trajectories of some of the environments.
+        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
+            (``environment``), or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: IMPALAAgent
@@ -106,6 +109,7 @@ class IMPALAWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(7e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     num_epochs: int = 2
     num_minibatches: int = 2
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 8
 
@@ -128,7 +132,6 @@ class IMPALAWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = self.scan_updates(
-            one_minibatch, (agent_state.params, opt_state), trajectories, key, progress, by_trajectory=True
-        )
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, trajectories, begin)
         return agent_state.replace(params=params), opt_state, jax.tree.map(jnp.mean, losses)

@@ -7,7 +7,7 @@ that no update goes far from that policy. Advantages are estimated by GAE.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -24,7 +24,7 @@ from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import tree_where
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import ActorCriticWorkflow, MinibatchWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, Passes, ScheduleStep, scan_updates
 
 _PARTS = ("policy", "value")
 
@@ -81,14 +81,18 @@ class PPOAgent(ActorCriticAgent):
         )
 
 
-class PPOWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
+class PPOWorkflow(ActorCriticWorkflow):
     """PPO: targets once per trajectory, then several epochs of minibatches.
 
     Attributes:
         gae_lambda: how far advantages look ahead before they trust the value function.
+        num_epochs: passes over each trajectory.
         num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` are then those of the
             policy. The two networks have optimizers of their own, with the same settings, and the one with more passes
             goes on alone. ``None`` steps both together, ``num_epochs`` times.
+        num_minibatches: parts of each pass.
+        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
+            (``environment``), or with every gradient step (``update``). Both reach the same end.
         whole_trajectories: minibatches are the whole trajectories of some of the environments, not single steps of any;
             those of a recurrent agent always are.
         target_kl: stop learning from a trajectory once the approximate KL divergence from the policy that collected it
@@ -102,6 +106,7 @@ class PPOWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
     num_epochs: int = 4
     num_value_epochs: int | None = None
     num_minibatches: int = 4
+    schedule_step: ScheduleStep = "environment"
     whole_trajectories: bool = False
     target_kl: float | None = None
 
@@ -143,76 +148,54 @@ class PPOWorkflow(ActorCriticWorkflow, MinibatchWorkflow):
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
-        def one_minibatch(
-            carry: Any, minibatch: ActorCriticBatch, progress: jax.Array, parts: tuple[str, ...] = _PARTS
-        ) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array, part: str = "") -> Any:
             params, opt_state, is_near = carry
             if self.agent.normalize_advantages:
                 minibatch = minibatch.with_standardized_advantages()
-            new_params, new_opt_state, losses = self._step(params, opt_state, agent_state, minibatch, progress, parts)
-            if self.target_kl is None or "policy" not in parts:
-                return (new_params, new_opt_state, is_near), losses
+            step = self._step_together if self.num_value_epochs is None else functools.partial(self._step_apart, part)
+            *new, losses = step(params, opt_state, agent_state, minibatch, progress)
+            if self.target_kl is None or part == "value":
+                return (*new, is_near), losses
             is_near &= collectives.mean_over_shares(losses.approximate_kl) <= self.target_kl
-            params, opt_state = tree_where(is_near, (new_params, new_opt_state), (params, opt_state))
+            params, opt_state = tree_where(is_near, tuple(new), (params, opt_state))
             return (params, opt_state, is_near), losses
 
-        rows = batch if self._by_trajectory else batch.flatten()
-        if self.num_value_epochs is None:
-            carry, losses = self.scan_updates(one_minibatch, carry, rows, key, progress, self._by_trajectory)
-        else:
-            carry, losses = self._passes_apart(one_minibatch, carry, rows, key, progress)
+        rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
+        scan = scan_updates if self.num_value_epochs is None else _scan_apart
+        (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
         metrics = jax.tree.map(jnp.mean, losses)
         metrics.explained_variance = explained_variance(batch.values, batch.targets)
-        return agent_state.replace(params=carry[0]), carry[1], metrics
+        return agent_state.replace(params=params), opt_state, metrics
 
-    def _step(
-        self,
-        params: Params,
-        opt_state: Any,
-        agent_state: AgentState,
-        minibatch: ActorCriticBatch,
-        progress: jax.Array,
-        parts: tuple[str, ...],
-    ) -> tuple[Params, Any, PyTreeDict]:
-        """One gradient step of both networks together, or of each of ``parts`` by its own optimizer."""
-        if self.num_value_epochs is None:
-            inputs = (agent_state, minibatch, progress)
-            return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=progress)
+    def _step_together(self, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
+        return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=inputs[-1])
+
+    def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
+        """A step of one network, or of each of the two where no ``part`` is named, by its own optimizer."""
         moved, states, losses = {}, {}, PyTreeDict()
 
         def loss(trained: Params) -> tuple[jax.Array, PyTreeDict]:
-            return self.agent.loss(params.replace(**trained), agent_state, minibatch, progress)
+            return self.agent.loss(params.replace(**trained), *inputs)
 
-        for part in parts:
-            optimizer = self.step_optimizer if part == "value" else self.optimizer
-            before = PyTreeDict({part: params[part]})
-            after, states[part], losses = gradient_step(loss, optimizer, before, opt_state[part], progress=progress)
+        for name in (part,) if part else _PARTS:
+            optimizer, before = (
+                self.step_optimizer if name == "value" else self.optimizer,
+                PyTreeDict({name: params[name]}),
+            )
+            after, states[name], losses = gradient_step(loss, optimizer, before, opt_state[name], progress=inputs[-1])
             moved |= after
         return params.replace(**moved), opt_state.replace(**states), losses
 
-    def _passes_apart(
-        self, one_minibatch: Callable[..., Any], carry: Any, rows: Any, key: Key, progress: jax.Array
-    ) -> tuple[Any, PyTreeDict]:
-        """Passes of both networks, then the further ones of the network that has more."""
-        assert self.num_value_epochs is not None, "without it both step together"
-        by_trajectory = self._by_trajectory
-        joint, most = min(self.num_epochs, self.num_value_epochs), max(self.num_epochs, self.num_value_epochs)
-        key, further_key = jax.random.split(key)
-        carry, losses = self.scan_updates(
-            one_minibatch, carry, rows, key, progress, by_trajectory, num_epochs=joint, of_epochs=most
-        )
-        if joint == most:
-            return carry, losses
-        alone = "policy" if self.num_epochs > joint else "value"
-        carry, further = self.scan_updates(
-            functools.partial(one_minibatch, parts=(alone,)),
-            carry,
-            rows,
-            further_key,
-            progress,
-            by_trajectory,
-            first_epoch=joint,
-            num_epochs=most - joint,
-            of_epochs=most,
-        )
-        return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), losses, further)
+
+def _scan_apart(workflow: PPOWorkflow, update: Any, carry: Any, rows: Any, begin: Begin) -> tuple[Any, PyTreeDict]:
+    """Passes of both networks, then the further ones of the network that has more."""
+    passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
+    joint, most = min(passes), max(passes)
+    key, further_key = jax.random.split(begin.key)
+    carry, losses = scan_updates(workflow, update, carry, rows, begin._replace(key=key), Passes(0, joint, most))
+    if joint == most:
+        return carry, losses
+    alone = functools.partial(update, part="policy" if workflow.num_epochs > joint else "value")
+    begin, further = begin._replace(key=further_key), Passes(joint, most - joint, most)
+    carry, more_losses = scan_updates(workflow, alone, carry, rows, begin, further)
+    return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), losses, more_losses)

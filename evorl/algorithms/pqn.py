@@ -23,7 +23,7 @@ from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import MinibatchWorkflow
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, scan_updates
 
 
 class PQNAgent(ActionValueAgent):
@@ -58,11 +58,15 @@ class PQNAgent(ActionValueAgent):
         return loss, PyTreeDict(td_loss=loss, q_value=chosen.mean())
 
 
-class PQNWorkflow(MinibatchWorkflow):
+class PQNWorkflow(OnPolicyWorkflow):
     """PQN: targets once per trajectory, then several epochs of minibatches.
 
     Attributes:
         q_lambda: how far targets look ahead before they trust the action values.
+        num_epochs: passes over each trajectory.
+        num_minibatches: parts of each pass.
+        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
+            (``environment``), or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: PQNAgent
@@ -72,6 +76,7 @@ class PQNWorkflow(MinibatchWorkflow):
     q_lambda: float = 0.95
     num_epochs: int = 4
     num_minibatches: int = 8
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 32
     ranges: ClassVar[Mapping[str, str]] = {"q_lambda": "[0, 1]"}
@@ -94,7 +99,6 @@ class PQNWorkflow(MinibatchWorkflow):
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = self.scan_updates(
-            one_minibatch, (agent_state.params, opt_state), batch, key, progress
-        )
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
         return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)

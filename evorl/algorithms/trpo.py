@@ -26,7 +26,7 @@ from evorl.ops.schedules import Schedule
 from evorl.rollout import with_recurrent_state
 from evorl.sample_batch import SampleBatch, first_episodes
 from evorl.types import Key, Params, PyTreeDict, State
-from evorl.workflows.on_policy import MinibatchWorkflow
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, Passes, ScheduleStep, scan_updates
 
 
 class TRPOAgent(ActorCriticAgent):
@@ -93,7 +93,7 @@ class TRPOAgent(ActorCriticAgent):
         return loss, PyTreeDict(value_loss=loss)
 
 
-class TRPOWorkflow(MinibatchWorkflow):
+class TRPOWorkflow(OnPolicyWorkflow):
     """TRPO: one step of the policy for each trajectory, then epochs of minibatches for the value function.
 
     Attributes:
@@ -109,8 +109,10 @@ class TRPOWorkflow(MinibatchWorkflow):
             learns from every step.
         gae_lambda: how far advantages look ahead before they trust the value function.
         num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
-        num_value_epochs: passes of the value function, where those of the policy of ``ppo`` are others; ``None`` for
-            ``num_epochs``.
+        num_value_epochs: passes of the value function, if they differ from ``num_epochs``.
+        num_minibatches: parts of each pass.
+        schedule_step: when schedules of the optimizers advance: once for each trajectory (``environment``), or with
+            every gradient step (``update``).
     """
 
     agent: TRPOAgent
@@ -125,6 +127,7 @@ class TRPOWorkflow(MinibatchWorkflow):
     num_epochs: int = 10
     num_value_epochs: int | None = None
     num_minibatches: int = 8
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 8
     ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
@@ -218,9 +221,8 @@ class TRPOWorkflow(MinibatchWorkflow):
 
         by_trajectory = self.agent.is_recurrent
         rows = batch if by_trajectory else batch.flatten()
-        (params, opt_state), losses = self.scan_updates(
-            one_minibatch, (params, opt_state), rows, key, progress, by_trajectory, num_epochs=num_epochs
-        )
+        begin, passes = Begin(key, progress, by_trajectory), Passes(0, num_epochs, num_epochs)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, (params, opt_state), rows, begin, passes)
         return params, opt_state, jax.tree.map(jnp.mean, losses)
 
     def _natural_step(

@@ -68,9 +68,8 @@ def plain_value(value: Any, names: Mapping[str, Any] | None = None) -> Any:
 
 
 def _fields(cls: type[PyTreeNode]) -> tuple[dataclasses.Field, ...]:
-    """The fields that a config can give; fields that a node or another class sets are no settings."""
-    fields: tuple[dataclasses.Field, ...] = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    return tuple(field for field in fields if field.init and field.metadata.get("setting", True))
+    """The fields that can be given; what a node makes of them by itself is no setting."""
+    return tuple(field for field in dataclasses.fields(cls) if field.init)  # pyright: ignore[reportArgumentType]
 
 
 def merged(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

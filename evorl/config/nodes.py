@@ -32,8 +32,7 @@ def node_from_config(
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    settings = {field.name for field in fields if field.metadata.get("setting", True)}
-    check_names(config, settings - set(given), f"key of {where}")
+    check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
     for field in fields:
         needed = default is None and field.init and default_of(field) is dataclasses.MISSING
         if needed and field.name not in {*config, *given}:

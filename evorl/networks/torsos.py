@@ -11,8 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
-from evorl.config.other_words import layer_called_here
+from evorl.config.names import load, no_such
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -87,6 +86,7 @@ class BatchRenormalization:
 
 Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | str  # "flatten" or "layer_norm"
 
+_ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
     "conv": Convolution,
     "dense": Dense,
@@ -132,10 +132,9 @@ class Torso(nn.Module):
 
     def __post_init__(self) -> None:
         for layer in self.layers:
-            if isinstance(layer, Dense | Convolution | ResidualStage):
-                activation = self._activation_of(layer)
-                if isinstance(activation, KernelActivation):
-                    check_features(activation, layer.size if isinstance(layer, Dense) else layer.filters)
+            kernels = getattr(layer, "activation", None) or self.activation
+            if isinstance(layer, _ACTIVATED) and isinstance(kernels, KernelActivation):
+                check_features(kernels, layer.size if isinstance(layer, Dense) else layer.filters)
         super().__post_init__()
 
     @property
@@ -168,16 +167,10 @@ class Torso(nn.Module):
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
-    def _activation_of(self, layer: Dense | Convolution | ResidualStage) -> Activation:
-        return self.activation if layer.activation is None else layer.activation
-
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
-        activation = self._activation_of(layer)
-        return (
-            KernelActivationLayer(activation)(x)
-            if isinstance(activation, KernelActivation)
-            else ACTIVATIONS[activation](x)
-        )
+        activation = layer.activation or self.activation
+        is_kernel = isinstance(activation, KernelActivation)
+        return KernelActivationLayer(activation)(x) if is_kernel else ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
@@ -256,7 +249,7 @@ def _layer(layer: Any, where: str) -> Layer:
         return BatchRenormalization()
     if isinstance(layer, Mapping):
         if "type" in layer:
-            ours = layer_called_here(layer)
+            ours = load("evorl.config.other_words:layer_called_here")(layer)
             raise ValueError(f"{where}: {dict(layer)!r} has a type. Layers are written by their kind here: {ours}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
@@ -305,11 +298,10 @@ def as_float(x: jax.typing.ArrayLike) -> jax.Array:
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+    """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
 
     Args:
-        obs: an array with any leading axes.
-        observation_ndim: number of axes of one observation.
+        obs: an array of ``observation_ndim`` axes, the number of one observation, and any leading ones.
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:

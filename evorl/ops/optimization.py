@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +77,6 @@ class Optimizer(PyTreeNode):
         weight_decay: decoupled weight decay (Loshchilov & Hutter 2019); ``None`` for none, but for optimizers that have
             some by themselves, such as adamw.
         options: further arguments of optax's function, such as ``{"momentum": 0.9, "nesterov": True}`` of sgd.
-        part_scales: learning-rate scales of parts of the parameters, by the path of the part, see ``scaled``.
 
     Raises:
         ValueError: there is no such optimizer, or it has no such option.
@@ -89,7 +89,6 @@ class Optimizer(PyTreeNode):
     beta1: float | None = None
     weight_decay: float | None = None
     options: Mapping = pytree_field(default_factory=PyTreeDict)
-    part_scales: Mapping = pytree_field(setting=False, default_factory=PyTreeDict)
 
     ranges: ClassVar[Mapping[str, str]] = {
         "learning_rate": "[0, inf)",
@@ -151,19 +150,34 @@ class Optimizer(PyTreeNode):
     ) -> tuple[Params, Any]:
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
-        new_params: Any = optax.apply_updates(params, updates)
-        for path, scale in self.part_scales.items():
-            new_params = _with_scaled_step(params, new_params, path.split("/"), scale)
-        return new_params, opt_state
+        return optax.apply_updates(params, updates), opt_state
 
-    def scaled(self, part: str, scale: jax.Array | float | None) -> Self:
-        """Return the optimizer with another learning rate for a part of the parameters.
+    def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
+        """Return the optimizer with ``scale`` times its learning rate for a part, see ``PartOptimizer``."""
+        if scale is None:
+            return self
+        return PartOptimizer(
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(Optimizer)}, part=part, scale=scale
+        )
 
-        Args:
-            part: its path in the parameters, such as ``value`` or ``optimizer/value``; the others keep their rate.
-            scale: multiple of the learning rate; ``None`` for the optimizer as it is.
-        """
-        return self if scale is None else self.replace(part_scales=PyTreeDict({**self.part_scales, part: scale}))
+
+class PartOptimizer(Optimizer):
+    """An optimizer with another learning rate for one part of the parameters.
+
+    Attributes:
+        part: its path in the parameters, such as ``value`` or ``optimizer/value``; the others keep their rate.
+        scale: multiple of the learning rate.
+    """
+
+    part: str = ""
+    scale: jax.Array | float = 1.0
+
+    def apply(
+        self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
+    ) -> tuple[Params, Any]:
+        """Parameters and state after one step, of which the part goes ``scale`` times as far."""
+        new_params, opt_state = super().apply(gradients, opt_state, params, progress)
+        return _with_scaled_step(params, new_params, self.part.split("/"), self.scale), opt_state
 
 
 def _with_scaled_step(params: Any, new_params: Any, path: Sequence[str], scale: jax.Array | float) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,10 @@ from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_stat
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
+
+# When schedules of optimizers advance: once for each trajectory, or with every gradient step.
+ScheduleStep: TypeAlias = Literal["environment", "update"]
+Update: TypeAlias = Callable[..., tuple[Any, Any]]
 
 
 class OnPolicyWorkflow(Workflow):
@@ -145,67 +150,6 @@ class OnPolicyWorkflow(Workflow):
         return (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
 
 
-class MinibatchWorkflow(OnPolicyWorkflow):
-    """On-policy workflows that learn from each trajectory in several passes of minibatches.
-
-    Attributes:
-        num_epochs: passes over each trajectory.
-        num_minibatches: parts of each pass.
-        schedule_step: when schedules of the optimizer advance: with the environment steps, so that all gradient steps
-            on a trajectory have one learning rate (``environment``), or with every gradient step (``update``). Both
-            reach the same end.
-    """
-
-    num_epochs: int = 4
-    num_minibatches: int = 4
-    schedule_step: Literal["environment", "update"] = "environment"
-
-    def scan_updates(
-        self,
-        update: Callable[[Any, Any, jax.Array], tuple[Any, Any]],
-        carry: Any,
-        batch: Any,
-        key: Key,
-        progress: jax.Array,
-        by_trajectory: bool = False,
-        first_epoch: int = 0,
-        num_epochs: int | None = None,
-        of_epochs: int | None = None,
-    ) -> tuple[Any, Any]:
-        """Run passes of minibatches over a batch of an iteration.
-
-        Args:
-            update: ``(carry, minibatch, progress) -> (carry, metrics)``, one gradient step.
-            carry: what is learned.
-            batch: leaves ``[N, ...]``, or whole trajectories ``[T, B, ...]``; equal on every device.
-            key: of the shuffles.
-            progress: share of the training that is over when the iteration begins.
-            by_trajectory: whether minibatches are whole trajectories.
-            first_epoch: number of passes of this iteration before these.
-            num_epochs: passes; ``None`` for those of the workflow.
-            of_epochs: passes of this iteration in all, by which schedules advance; ``None`` for these alone.
-
-        Returns:
-            The last carry, and the metrics of all updates, stacked.
-        """
-        num_epochs = self.num_epochs if num_epochs is None else num_epochs
-        scan = scan_trajectories if by_trajectory else scan_minibatches
-        passes = (batch, key, num_epochs, self.num_minibatches)
-        if self.schedule_step == "environment":
-            return scan(lambda carry, minibatch: update(carry, minibatch, progress), carry, *passes)
-        in_all = (of_epochs or num_epochs) * self.num_minibatches
-        share = self.timesteps_per_iteration / self.total_timesteps / in_all
-
-        def counted(carry: tuple[jax.Array, Any], minibatch: Any) -> tuple[Any, Any]:
-            num_updates, carry = carry
-            carry, metrics = update(carry, minibatch, progress + num_updates * share)
-            return (num_updates + 1, carry), metrics
-
-        start = (jnp.int32(first_epoch * self.num_minibatches), carry)
-        (_, carry), metrics = scan(counted, start, *passes)
-        return carry, metrics
-
-
 class ActorCriticWorkflow(OnPolicyWorkflow):
     """On-policy workflows whose ``optimizer`` steps a policy and a value function together.
 
@@ -231,3 +175,90 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
     def step_optimizer(self) -> Optimizer:
         """The optimizer of ``params.policy`` and ``params.value``, with the latter's own learning rate."""
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
+
+
+class LearnsInPasses(Protocol):
+    """Fields of on-policy workflows that learn from each trajectory in passes of minibatches, see ``scan_updates``."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over each trajectory."""
+        ...
+
+    @property
+    def num_minibatches(self) -> int:
+        """Parts of each pass."""
+        ...
+
+    @property
+    def schedule_step(self) -> ScheduleStep:
+        """When schedules of optimizers advance: once for each trajectory, or with every gradient step."""
+        ...
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Steps of one rollout over all environments."""
+        ...
+
+    @property
+    def total_timesteps(self) -> float:
+        """Environment steps of the whole training."""
+        ...
+
+
+class Begin(NamedTuple):
+    """The beginning of an update on a batch: leaves ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
+
+    Attributes:
+        key: of the shuffles.
+        progress: share of the training that is over.
+        by_trajectory: whether minibatches are whole trajectories.
+    """
+
+    key: Key
+    progress: jax.Array
+    by_trajectory: bool = False
+
+
+class Passes(NamedTuple):
+    """Passes over the batch of an iteration, where there are several kinds of them.
+
+    Attributes:
+        first: number of passes before these.
+        num: passes.
+        of: passes of the iteration in all, by which schedules advance.
+    """
+
+    first: int
+    num: int
+    of: int
+
+
+def scan_updates(
+    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
+) -> tuple[Any, Any]:
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` in the passes over a batch, by default in all."""
+    passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
+    scan = scan_trajectories if begin.by_trajectory else scan_minibatches
+    if workflow.schedule_step == "update":
+        return _scan_counted(workflow, update, carry, batch, begin, passes)
+    one_update = functools.partial(update, progress=begin.progress)
+    return scan(one_update, carry, batch, begin.key, passes.num, workflow.num_minibatches)
+
+
+def _scan_counted(
+    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
+) -> tuple[Any, Any]:
+    """The same, with progress that advances with every update."""
+    scan = scan_trajectories if begin.by_trajectory else scan_minibatches
+    in_all = passes.of * workflow.num_minibatches
+    share = workflow.timesteps_per_iteration / workflow.total_timesteps / in_all
+
+    def counted(carry: tuple[jax.Array, Any], minibatch: Any) -> tuple[Any, Any]:
+        num_updates, carry = carry
+        carry, metrics = update(carry, minibatch, progress=begin.progress + num_updates * share)
+        return (num_updates + 1, carry), metrics
+
+    start = (jnp.int32(passes.first * workflow.num_minibatches), carry)
+    (_, carry), metrics = scan(counted, start, batch, begin.key, passes.num, workflow.num_minibatches)
+    return carry, metrics

@@ -20,9 +20,9 @@ import pytest
 from evorl.execution import learning, programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.learning import TrainingDiverged
-from evorl.execution.seeds import state_of_seed
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
+from tests.conformance.seeds import SeedContract
 from tests.support.compilation import compiled_to_run_long
 from tests.support.compiled_names import compiled_names
 from tests.support.key_record import KeyRecord
@@ -36,7 +36,7 @@ NUM_SEEDS, NUM_DEVICES = 3, 4  # which cannot share seeds evenly: so they share 
 TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
-class WorkflowContract:
+class WorkflowContract(SeedContract):
     """Inherit as ``Test...``, and say ``workflow`` and ``SMALL``; the other attributes where defaults do not fit."""
 
     workflow: ClassVar[type[Workflow]]
@@ -132,20 +132,6 @@ class WorkflowContract:
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
         assert {x.shape for name, x in metrics.items() if name != "episodes"} <= {()}
-
-    def test_one_seed_of_several_is_a_state_of_its_own(self) -> None:
-        """Its shapes are those of a run of one seed: what is drawn, exported or played is taken from either."""
-        alone, together = (self.make(num_seeds=num_seeds) for num_seeds in (1, 2))
-        key = jax.random.key(0)
-        state = jax.eval_shape(
-            lambda: state_of_seed(together.execution, programs.initial_state(together, key), 1),
-        )
-        shapes = jax.eval_shape(programs.initial_state, alone, key)
-        assert jax.tree.structure(state) == jax.tree.structure(shapes)
-        for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
-            assert (x.shape, x.dtype) == (y.shape, y.dtype)
-        with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
-            state_of_seed(together.execution, shapes, 2)
 
     def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
         """Every number of the workflow, its agent and its optimizers is another."""

@@ -10,6 +10,7 @@ import pytest
 
 from evorl.execution import programs
 from evorl.ops.normalization import init_statistics, update_statistics
+from evorl.workflows.on_policy import Begin, Passes, scan_updates
 from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, assert_identical, small
 
 LENGTH = 8
@@ -109,9 +110,10 @@ def test_progress_between_gradient_steps_is_that_of_the_steps() -> None:
         return carry, progress
 
     start = jax.numpy.float32(0.5)
-    _, progress = workflow.scan_updates(update, 0, batch, key, start)
+    begin = Begin(key, start)
+    _, progress = scan_updates(workflow, update, 0, batch, begin)
     np.testing.assert_allclose(progress, 0.5 + np.arange(4) / 4 / 20, rtol=1e-6)
-    passes = [workflow.scan_updates(update, 0, batch, key, start, False, i, 1, 2)[1] for i in range(2)]
+    passes = [scan_updates(workflow, update, 0, batch, begin, Passes(i, 1, 2))[1] for i in range(2)]
     np.testing.assert_allclose(np.concatenate(passes), progress, rtol=1e-6)
-    _, constant = workflow.replace(schedule_step="environment").scan_updates(update, 0, batch, key, start)
+    _, constant = scan_updates(workflow.replace(schedule_step="environment"), update, 0, batch, begin)
     np.testing.assert_array_equal(constant, 0.5)
