@@ -83,9 +83,9 @@ class ActionValueAgent(Agent):
     def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
         """Return fresh parameters; with ``max_final_epsilon`` also the draw of an episode that starts."""
         state = super().init(obs_space, action_space, key)
-        return (
-            state if self.max_final_epsilon is None else state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
-        )
+        if self.max_final_epsilon is None:
+            return state
+        return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
         """A fresh network."""
@@ -145,7 +145,7 @@ class ActionValueAgent(Agent):
         """The actions of the greatest expected return."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
         actions = jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32)
-        return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras)
+        return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras or {})
 
 
 def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:

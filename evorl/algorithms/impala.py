@@ -99,8 +99,8 @@ class IMPALAWorkflow(ActorCriticWorkflow):
     Attributes:
         num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass, each with the whole trajectories of some of the environments.
-        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
-            (``environment``), or with every gradient step (``update``). Both reach the same end.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: IMPALAAgent

@@ -91,8 +91,8 @@ class PPOWorkflow(ActorCriticWorkflow):
             policy. The two networks have optimizers of their own, with the same settings, and the one with more passes
             goes on alone. ``None`` steps both together, ``num_epochs`` times.
         num_minibatches: parts of each pass.
-        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
-            (``environment``), or with every gradient step (``update``). Both reach the same end.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
         whole_trajectories: minibatches are the whole trajectories of some of the environments, not single steps of any;
             those of a recurrent agent always are.
         target_kl: stop learning from a trajectory once the approximate KL divergence from the policy that collected it
@@ -178,10 +178,8 @@ class PPOWorkflow(ActorCriticWorkflow):
             return self.agent.loss(params.replace(**trained), *inputs)
 
         for name in (part,) if part else _PARTS:
-            optimizer, before = (
-                self.step_optimizer if name == "value" else self.optimizer,
-                PyTreeDict({name: params[name]}),
-            )
+            optimizer = self.step_optimizer if name == "value" else self.optimizer
+            before = PyTreeDict({name: params[name]})
             after, states[name], losses = gradient_step(loss, optimizer, before, opt_state[name], progress=inputs[-1])
             moved |= after
         return params.replace(**moved), opt_state.replace(**states), losses

@@ -65,8 +65,8 @@ class PQNWorkflow(OnPolicyWorkflow):
         q_lambda: how far targets look ahead before they trust the action values.
         num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass.
-        schedule_step: when schedules of the optimizer advance: once for each trajectory, with the environment steps
-            (``environment``), or with every gradient step (``update``). Both reach the same end.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: PQNAgent

@@ -111,7 +111,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
         num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
         num_value_epochs: passes of the value function, if they differ from ``num_epochs``.
         num_minibatches: parts of each pass.
-        schedule_step: when schedules of the optimizers advance: once for each trajectory (``environment``), or with
+        schedule_step: when schedules advance: once for each trajectory (``environment``), or with
             every gradient step (``update``).
     """
 

@@ -301,7 +301,7 @@ def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> j
     """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
 
     Args:
-        obs: an array of ``observation_ndim`` axes, the number of one observation, and any leading ones.
+        obs: an array, whose last ``observation_ndim`` axes are those of one observation.
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:
