@@ -90,7 +90,9 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
         instead = (
             f"the workflow of {part} may have one, set by {' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
-    raise ValueError(f"replay={config['replay']} sets up a replay buffer, and {cls.__name__} has none: {instead}.")
+    raise ValueError(
+        f"replay={config['replay']} sets up a replay buffer, which {cls.__name__} does not have: {instead}."
+    )
 
 
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
         if self.value_learning_rate_scale is not None and self.agent.network.value is None:
             raise ValueError(
                 f"value_learning_rate_scale={self.value_learning_rate_scale!r} scales the steps of a value function, "
-                "and this agent has none: give agent.baseline=true, or leave it out."
+                "which this agent does not have: give agent.baseline=true, or leave it out."
             )
 
     @property
