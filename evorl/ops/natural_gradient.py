@@ -194,7 +194,7 @@ class TrustRegion(PyTreeNode):
         return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
 
     def accepts(self, gain: jax.Array, divergence: jax.Array, expected_gain: jax.Array) -> jax.Array:
-        """Whether a step is accepted, see ``accept_by``; never one whose gain or divergence is not finite.
+        """Return whether a step is accepted, see ``accept_by``; never one whose gain or divergence is not finite.
 
         Args:
             gain: of the objective.

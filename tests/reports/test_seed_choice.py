@@ -1,4 +1,4 @@
-"""Which seed of a run is chosen, by what its metrics say."""
+"""The seed of a run that is chosen by its recorded evaluations."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
 
 
 def test_progress_between_gradient_steps_is_that_of_the_steps() -> None:
-    """Of four updates in an iteration, in a training of 20 iterations; in two calls that share them as in one."""
+    """Four updates are an iteration, 20 of these the training; two calls that share them advance as one does."""
     workflow = small("ppo", num_epochs=2, num_minibatches=2, schedule_step="update")
     batch, key = np.zeros((4, 1), np.float32), jax.random.key(0)
 
