@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("evaluators",),
     ("runs", "execution", "actors"),
     ("workflows", "collecting"),
-    ("algorithms",),
+    ("algorithms", "algorithm"),
     tuple("recorders rendering reports sockets live parameter_server serving sweeps apps cli export launch".split()),
 )
 ROOMS = [room for layer in LAYERS for room in layer]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -72,3 +74,19 @@ def test_the_variances_of_cem_rl_are_divided_by_the_number_of_elites(overrides: 
     optimizer = fields_from_config(EvolutionGuidedWorkflow, {"optimizer": config}, "")["optimizer"]
     assert float(optimizer.variance_divisor) == divisor
     assert optimizer.pop_size // 2 == 5
+
+
+@pytest.mark.parametrize(
+    ("agent", "part"),
+    [("erl/erl", "learner"), ("erl/cemrl", "learner"), ("qd/pga_me", "learner"), ("meta/pbt", "inner")],
+)
+def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffer(agent: str, part: str) -> None:
+    """And that key works."""
+    words = [f"agent={agent}", "env=goal/reacher", *(["inner=sac"] if part == "inner" else [])]
+    config = composed(*words, "replay=hindsight")
+    with pytest.raises(
+        ValueError, match=rf"sets up a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
+    ):
+        build_workflow(config)
+    workflow: Any = build_workflow(composed(*words, f"{part}.replay.hindsight=future"))
+    assert getattr(workflow, part).replay.hindsight == "future"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable
 from functools import partial
 
@@ -21,6 +22,35 @@ from evorl.evaluators import Evaluator
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.rollout import rollout
 from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, pytree_field
+
+
+def test_algorithms_are_found_in_evorl_algorithm() -> None:
+    """By every way of importing, and as the very modules of ``evorl.algorithms``."""
+    import evorl.algorithm.a2c
+    from evorl.algorithm.ppo import PPOWorkflow
+
+    from evorl.algorithm import sac
+
+    assert evorl.algorithm.a2c is importlib.import_module("evorl.algorithms.a2c")
+    assert sac is importlib.import_module("evorl.algorithms.sac")
+    assert PPOWorkflow is importlib.import_module("evorl.algorithms.ppo").PPOWorkflow
+    assert evorl.algorithm.td3.TD3Workflow.__module__ == "evorl.algorithms.td3"
+    spec = importlib.import_module("evorl.algorithms.ppo").__spec__
+    assert spec is not None
+    assert spec.name == "evorl.algorithms.ppo"
+    with pytest.raises(ModuleNotFoundError, match=r"evorl\.algorithm\.none"):
+        importlib.import_module("evorl.algorithm.none")
+    with pytest.raises(AttributeError, match="none"):
+        _ = evorl.algorithm.none
+
+
+@pytest.mark.parametrize("name", ["PPOWorkflow", "SACWorkflow", "PBTWorkflow", "ERLWorkflow", "PGAMEWorkflow"])
+def test_arguments_of_the_first_description_are_answered(name: str) -> None:
+    modules = {"PPO": "ppo", "SAC": "sac", "PBT": "pbt", "ERL": "erl", "PGAME": "pga_me"}
+    module = importlib.import_module(f"evorl.algorithm.{modules[name.removesuffix('Workflow')]}")
+    for argument, answer in {"enable_jit": "jax.disable_jit", "enable_multi_devices": "devices=auto"}.items():
+        with pytest.raises(TypeError, match=f"{argument}.*{answer}"):
+            getattr(module, name).build_from_config({}, **{argument: True})
 
 
 def test_object_oriented_functional_programming() -> None:

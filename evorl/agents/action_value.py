@@ -5,6 +5,7 @@ An algorithm adds its loss and the numbers in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -19,7 +20,7 @@ from evorl.networks.heads import apply_network
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.torsos import build_torso
 from evorl.ops.exploration import epsilon_greedy
-from evorl.ops.random import split_rows
+from evorl.ops.random import draw, split_rows
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDict, PyTreeNode, pytree_field
@@ -31,14 +32,20 @@ class ActionValueAgent(Agent):
     Attributes:
         network: values ``[..., A]`` of an observation.
         epsilon: probability of acting at random.
+        max_final_epsilon: every episode draws the end of its epsilon schedule uniformly, from the schedule's own end up
+            to this, so that environments explore by different amounts; ``None`` for one epsilon in all. (Mnih et al.
+            2016, section 5.1, draw the final epsilon of each asynchronous learner.)
         obs_key: the entry of a dict observation that the network sees.
     """
 
     network: nn.Module = pytree_field(static=True)
     epsilon: float | Schedule = Schedule(1.0, 0.05, share=0.2)
+    max_final_epsilon: float | None = None
     obs_key: str | None = None
 
+    ranges: ClassVar[Mapping[str, str]] = {"max_final_epsilon": "[0, 1]"}
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
+    can_draw_epsilon: ClassVar[bool] = True  # whether ``max_final_epsilon`` is supported
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings()
 
     @classmethod
@@ -60,6 +67,26 @@ class ActionValueAgent(Agent):
             **heads,
         )
 
+    def __post_init__(self) -> None:
+        if self.max_final_epsilon is not None and not self.can_draw_epsilon:
+            raise ValueError(
+                f"agent.max_final_epsilon={self.max_final_epsilon!r} is not supported by {type(self).__name__}: leave "
+                "it out, or choose agent=dqn."
+            )
+        end, most = self.epsilon.end if isinstance(self.epsilon, Schedule) else self.epsilon, self.max_final_epsilon
+        if isinstance(end, int | float) and isinstance(most, int | float) and most < end:
+            raise ValueError(
+                f"agent.max_final_epsilon={most:g} is below {end:g}, the end of agent.epsilon: final epsilons are "
+                "drawn between the two. Choose a larger one, or a smaller agent.epsilon.end."
+            )
+
+    def init(self, obs_space: Space, action_space: Space, key: Key) -> AgentState:
+        """Return fresh parameters; with ``max_final_epsilon`` also the draw of an episode that starts."""
+        state = super().init(obs_space, action_space, key)
+        if self.max_final_epsilon is None:
+            return state
+        return state.replace(recurrent_state=PyTreeDict(drawn=jnp.zeros(())))
+
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:
         """A fresh network."""
         return self.network.init(key, one_observation(obs_space, self.obs_key))
@@ -78,8 +105,30 @@ class ActionValueAgent(Agent):
         return params
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """The state that acts at this point of the training: with its epsilon."""
-        return agent_state.replace(extra_state=value_at(self.epsilon, progress))
+        """The state that acts at this point of the training: with its epsilon, or the two ends of what is drawn."""
+        return agent_state.replace(extra_state=self._epsilon_at(progress))
+
+    def _epsilon_at(self, progress: jax.Array | float) -> Any:
+        """Epsilon; with ``max_final_epsilon`` the least and the greatest of the episodes, ``[2]``."""
+        epsilon, most = self.epsilon, self.max_final_epsilon
+        if most is None:
+            return value_at(epsilon, progress)
+        highest = epsilon.replace(end=most) if isinstance(epsilon, Schedule) else most
+        return jnp.stack([jnp.asarray(value_at(x, progress), jnp.float32) for x in (epsilon, highest)])
+
+    def _explore(
+        self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
+    ) -> tuple[Action, PolicyExtras]:
+        """Epsilon-greedy actions, and what an episode remembers of its draw."""
+        epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
+        if self.max_final_epsilon is None:
+            return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
+        key, draw_key = split_rows(key)
+        drawn = sample_batch.extras.recurrent_state.drawn
+        new = 1.0 - draw(jax.random.uniform, draw_key, drawn.shape)  # above 0, by which an episode that starts is known
+        drawn = jnp.where(drawn > 0.0, drawn, new)
+        actions = epsilon_greedy(key, q_values, epsilon[0] + drawn * (epsilon[1] - epsilon[0]))
+        return actions, PyTreeDict(recurrent_state=PyTreeDict(drawn=drawn))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
@@ -88,15 +137,15 @@ class ActionValueAgent(Agent):
         noise_key, action_key = split_rows(key)
         obs = sample_batch.obs
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), obs, noise_key)
-        epsilon = value_at(self.epsilon, 0.0) if agent_state.extra_state is None else agent_state.extra_state
-        return epsilon_greedy(action_key, allowed_only(q_values, obs), epsilon), PyTreeDict()
+        return self._explore(agent_state, allowed_only(q_values, obs), sample_batch, action_key)
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The actions of the greatest expected return."""
         q_values = self.q_values(agent_state, self.acting_params(agent_state.params), sample_batch.obs)
-        return jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32), PyTreeDict()
+        actions = jnp.argmax(allowed_only(q_values, sample_batch.obs), axis=-1).astype(jnp.int32)
+        return actions, PyTreeDict() if self.max_final_epsilon is None else PyTreeDict(sample_batch.extras or {})
 
 
 def values_of_actions(outputs: jax.Array, actions: jax.Array) -> jax.Array:

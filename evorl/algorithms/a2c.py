@@ -14,13 +14,12 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
-from evorl.config.values import require_positive
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
 from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class A2CAgent(ActorCriticAgent):
@@ -64,7 +63,7 @@ class A2CAgent(ActorCriticAgent):
         return loss, PyTreeDict(policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
 
 
-class A2CWorkflow(OnPolicyWorkflow):
+class A2CWorkflow(ActorCriticWorkflow):
     """A2C: one gradient step on each trajectory.
 
     Attributes:
@@ -80,9 +79,6 @@ class A2CWorkflow(OnPolicyWorkflow):
     default_num_envs: ClassVar[int] = 8
     ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
 
-    def __post_init__(self) -> None:
-        require_positive(self, "rollout_length")
-
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
@@ -92,7 +88,7 @@ class A2CWorkflow(OnPolicyWorkflow):
             batch = batch.with_standardized_advantages()
         params, opt_state, metrics = gradient_step(
             self.agent.loss,
-            self.optimizer,
+            self.step_optimizer,
             agent_state.params,
             opt_state,
             agent_state,

@@ -103,6 +103,7 @@ class DQNAgent(ActionValueAgent):
         return {"network": network}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.absolute_errors and (self.values != "expected" or self.huber_delta is not None):
             raise ValueError(
                 "agent.absolute_errors=true is for agent.values=expected without agent.huber_delta: leave one out."

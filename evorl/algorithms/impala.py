@@ -18,12 +18,12 @@ from evorl.agents.actor_critic import ActorCriticAgent
 from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import explained_variance, policy_gradient, squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, scan_trajectories, standardize
+from evorl.ops.optimization import Optimizer, gradient_step, standardize
 from evorl.ops.returns import vtrace
 from evorl.ops.schedules import Schedule, value_at
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, ScheduleStep, scan_updates
 
 
 class IMPALAAgent(ActorCriticAgent):
@@ -93,12 +93,14 @@ class IMPALAAgent(ActorCriticAgent):
         )
 
 
-class IMPALAWorkflow(OnPolicyWorkflow):
+class IMPALAWorkflow(ActorCriticWorkflow):
     """IMPALA: several passes over each trajectory, in minibatches of environments.
 
     Attributes:
         num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass, each with the whole trajectories of some of the environments.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: IMPALAAgent
@@ -107,11 +109,13 @@ class IMPALAWorkflow(OnPolicyWorkflow):
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(7e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     num_epochs: int = 2
     num_minibatches: int = 2
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        super().__post_init__()
+        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, by_trajectory=True)
 
     def learn_from(
@@ -120,15 +124,14 @@ class IMPALAWorkflow(OnPolicyWorkflow):
         """Epochs of minibatches of whole trajectories; the loss sees the statistics that acted."""
         trajectories = collectives.gather_rows(trajectory, axis=1)
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry
             inputs = (agent_state, minibatch, self.discount, progress)
             params, opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, *inputs, progress=progress
+                self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=progress
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = scan_trajectories(
-            one_minibatch, (agent_state.params, opt_state), trajectories, key, self.num_epochs, self.num_minibatches
-        )
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress, by_trajectory=True)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, trajectories, begin)
         return agent_state.replace(params=params), opt_state, jax.tree.map(jnp.mean, losses)

@@ -27,7 +27,7 @@ from evorl.ops.trees import with_leaves
 from evorl.runs.recording import Chart, for_each_seed
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State, pytree_field
-from evorl.workflows.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow
+from evorl.workflows.assembly import BUILD_KEYS, RUN_KEYS, config_keys, inner_workflow, refuse_replay
 from evorl.workflows.population import (
     SCORE_METRICS,
     healthy_members,
@@ -95,13 +95,14 @@ class PBTWorkflow(Workflow):
             raise ValueError(f"pop_size={self.pop_size} is no population: it takes 2 or more.")
 
     @classmethod
-    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+    def _from_config(cls, config: Mapping[str, Any]) -> Self:
         """Build the population and the workflow of its members, which ``inner`` describes with a ``workflow`` key.
 
         Raises:
             ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
         """
         config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
+        refuse_replay(cls, config)
         check_names(config, config_keys(cls) | RUN_KEYS, "config key")
         names = config_keys(cls) - {*BUILD_KEYS, *_SHARED, "inner", "search_space"}
         settings = fields_from_config(cls, {name: config[name] for name in names if name in config}, "")

@@ -60,7 +60,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         require_room_for(self.most_timesteps_per_iteration, self.learner)
 
     @classmethod
-    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+    def _from_config(cls, config: Mapping[str, Any]) -> Self:
         """Build it, and the learner, which ``learner`` describes with a ``workflow`` key; its agent acts for all.
 
         Raises:

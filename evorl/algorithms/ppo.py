@@ -6,6 +6,7 @@ that no update goes far from that policy. Advantages are estimated by GAE.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -18,12 +19,14 @@ from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, clipped_value_error, explained_variance, squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import polyak_update, tree_where
+from evorl.ops.trees import tree_where
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow, Begin, Passes, ScheduleStep, scan_updates
+
+_PARTS = ("policy", "value")
 
 
 class PPOAgent(ActorCriticAgent):
@@ -78,45 +81,64 @@ class PPOAgent(ActorCriticAgent):
         )
 
 
-class PPOWorkflow(OnPolicyWorkflow):
+class PPOWorkflow(ActorCriticWorkflow):
     """PPO: targets once per trajectory, then several epochs of minibatches.
 
     Attributes:
         gae_lambda: how far advantages look ahead before they trust the value function.
-        value_learning_rate_scale: the value network (its head, where the rest is shared) moves by this multiple of the
-            optimizer's step; ``None`` for 1.
         num_epochs: passes over each trajectory.
+        num_value_epochs: passes of the value function over each trajectory; ``num_epochs`` are then those of the
+            policy. The two networks have optimizers of their own, with the same settings, and the one with more passes
+            goes on alone. ``None`` steps both together, ``num_epochs`` times.
         num_minibatches: parts of each pass.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
         whole_trajectories: minibatches are the whole trajectories of some of the environments, not single steps of any;
             those of a recurrent agent always are.
         target_kl: stop learning from a trajectory once the approximate KL divergence from the policy that collected it
-            exceeds this; ``None`` never stops.
+            exceeds this; ``None`` never stops. Passes of the value function alone go on.
     """
 
     agent: PPOAgent
     total_timesteps: float = 2e5
     optimizer: Optimizer = Optimizer(learning_rate=Schedule(3e-4, 0.0), max_grad_norm=0.5, epsilon=1e-5)
     gae_lambda: float = 0.95
-    value_learning_rate_scale: float | None = None
     num_epochs: int = 4
+    num_value_epochs: int | None = None
     num_minibatches: int = 4
+    schedule_step: ScheduleStep = "environment"
     whole_trajectories: bool = False
     target_kl: float | None = None
 
     default_num_envs: ClassVar[int] = 4
     ranges: ClassVar[Mapping[str, str]] = {
         "gae_lambda": "[0, 1]",
-        "value_learning_rate_scale": "[0, inf)",
         "target_kl": "(0, inf)",
     }
 
     def __post_init__(self) -> None:
-        require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
+        super().__post_init__()
+        require_positive(self, "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self._by_trajectory)
+        if self.num_value_epochs is not None:
+            require_positive(self, "num_value_epochs")
+            if self.agent.network.shared is not None:
+                raise ValueError(
+                    f"num_value_epochs={self.num_value_epochs} counts passes of a value network of its own, and "
+                    "agent.network.shared=true has one network for both: set agent.network.shared=false, or leave "
+                    "num_value_epochs out."
+                )
 
     @property
     def _by_trajectory(self) -> bool:
         return self.whole_trajectories or self.agent.is_recurrent
+
+    def init_optimizers(self, agent_state: AgentState) -> Any:
+        """The optimizer's state; with ``num_value_epochs`` one for each network."""
+        if self.num_value_epochs is None:
+            return super().init_optimizers(agent_state)
+        params = agent_state.params
+        return PyTreeDict({part: self.optimizer.init(PyTreeDict({part: params[part]})) for part in _PARTS})
 
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
@@ -126,24 +148,52 @@ class PPOWorkflow(OnPolicyWorkflow):
         batch = collectives.gather_rows(batch, axis=1)
         carry = (agent_state.params, opt_state, jnp.bool_(True))
 
-        def one_minibatch(carry: Any, minibatch: ActorCriticBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array, part: str = "") -> Any:
             params, opt_state, is_near = carry
             if self.agent.normalize_advantages:
                 minibatch = minibatch.with_standardized_advantages()
-            new_params, new_opt_state, losses = gradient_step(
-                self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress, progress=progress
-            )
-            if self.value_learning_rate_scale is not None:
-                value = polyak_update(params.value, new_params.value, self.value_learning_rate_scale)
-                new_params = new_params.replace(value=value)
-            if self.target_kl is None:
-                return (new_params, new_opt_state, is_near), losses
+            step = self._step_together if self.num_value_epochs is None else functools.partial(self._step_apart, part)
+            *new, losses = step(params, opt_state, agent_state, minibatch, progress)
+            if self.target_kl is None or part == "value":
+                return (*new, is_near), losses
             is_near &= collectives.mean_over_shares(losses.approximate_kl) <= self.target_kl
-            params, opt_state = tree_where(is_near, (new_params, new_opt_state), (params, opt_state))
+            params, opt_state = tree_where(is_near, tuple(new), (params, opt_state))
             return (params, opt_state, is_near), losses
 
-        scan, rows = (scan_trajectories, batch) if self._by_trajectory else (scan_minibatches, batch.flatten())
-        (params, opt_state, _), losses = scan(one_minibatch, carry, rows, key, self.num_epochs, self.num_minibatches)
+        rows, begin = batch if self._by_trajectory else batch.flatten(), Begin(key, progress, self._by_trajectory)
+        scan = scan_updates if self.num_value_epochs is None else _scan_apart
+        (params, opt_state, _), losses = scan(self, one_minibatch, carry, rows, begin)
         metrics = jax.tree.map(jnp.mean, losses)
         metrics.explained_variance = explained_variance(batch.values, batch.targets)
         return agent_state.replace(params=params), opt_state, metrics
+
+    def _step_together(self, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
+        return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=inputs[-1])
+
+    def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
+        """A step of one network, or of each of the two where no ``part`` is named, by its own optimizer."""
+        moved, states, losses = {}, {}, PyTreeDict()
+
+        def loss(trained: Params) -> tuple[jax.Array, PyTreeDict]:
+            return self.agent.loss(params.replace(**trained), *inputs)
+
+        for name in (part,) if part else _PARTS:
+            optimizer = self.step_optimizer if name == "value" else self.optimizer
+            before = PyTreeDict({name: params[name]})
+            after, states[name], losses = gradient_step(loss, optimizer, before, opt_state[name], progress=inputs[-1])
+            moved |= after
+        return params.replace(**moved), opt_state.replace(**states), losses
+
+
+def _scan_apart(workflow: PPOWorkflow, update: Any, carry: Any, rows: Any, begin: Begin) -> tuple[Any, PyTreeDict]:
+    """Passes of both networks, then the further ones of the network that has more."""
+    passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
+    joint, most = min(passes), max(passes)
+    key, further_key = jax.random.split(begin.key)
+    carry, losses = scan_updates(workflow, update, carry, rows, begin._replace(key=key), Passes(0, joint, most))
+    if joint == most:
+        return carry, losses
+    alone = functools.partial(update, part="policy" if workflow.num_epochs > joint else "value")
+    begin, further = begin._replace(key=further_key), Passes(joint, most - joint, most)
+    carry, more_losses = scan_updates(workflow, alone, carry, rows, begin, further)
+    return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), losses, more_losses)

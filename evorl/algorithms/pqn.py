@@ -18,12 +18,12 @@ from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.losses import squared_error
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.returns import lambda_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, ScheduleStep, scan_updates
 
 
 class PQNAgent(ActionValueAgent):
@@ -65,6 +65,8 @@ class PQNWorkflow(OnPolicyWorkflow):
         q_lambda: how far targets look ahead before they trust the action values.
         num_epochs: passes over each trajectory.
         num_minibatches: parts of each pass.
+        schedule_step: when schedules advance: once for each trajectory, with the environment steps (``environment``),
+            or with every gradient step (``update``). Both reach the same end.
     """
 
     agent: PQNAgent
@@ -74,6 +76,7 @@ class PQNWorkflow(OnPolicyWorkflow):
     q_lambda: float = 0.95
     num_epochs: int = 4
     num_minibatches: int = 8
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 32
     ranges: ClassVar[Mapping[str, str]] = {"q_lambda": "[0, 1]"}
@@ -89,14 +92,13 @@ class PQNWorkflow(OnPolicyWorkflow):
         batch = self.agent.batch_with_targets(agent_state, trajectory, self.discount, self.q_lambda)
         batch = collectives.gather_rows(batch, axis=1).flatten()
 
-        def one_minibatch(carry: Any, minibatch: SampleBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: SampleBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
             params, opt_state = carry
             params, opt_state, losses = gradient_step(
                 self.agent.loss, self.optimizer, params, opt_state, agent_state, minibatch, progress=progress
             )
             return (params, opt_state), losses
 
-        (params, opt_state), losses = scan_minibatches(
-            one_minibatch, (agent_state.params, opt_state), batch, key, self.num_epochs, self.num_minibatches
-        )
+        carry, begin = (agent_state.params, opt_state), Begin(key, progress)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, carry, batch, begin)
         return agent_state.replace(params=params), opt_state, jax.tree.map(lambda x: x.mean(), losses)

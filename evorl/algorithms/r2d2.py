@@ -60,6 +60,7 @@ class R2D2Agent(ActionValueAgent):
 
     ranges: ClassVar[Mapping[str, str]] = {"rescaling_epsilon": "(0, inf)", "priority_mix": "[0, 1]"}
     part_settings: ClassVar[PyTreeNode] = RecurrentValueSettings()
+    can_draw_epsilon: ClassVar[bool] = False  # the recurrent state is the network's alone
 
     @classmethod
     def parts(cls, settings: dict[str, Any], env: Env) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.actor_critic import ActorCriticAgent, ActorCriticBatch
 from evorl.agents.part_settings import ActorCriticSettings
-from evorl.config.values import require_positive
 from evorl.envs.env import Env
 from evorl.ops import collectives
 from evorl.ops.losses import policy_gradient, squared_error
@@ -24,7 +23,7 @@ from evorl.ops.returns import discounted_return
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import ActorCriticWorkflow
 
 
 class ReinforceSettings(ActorCriticSettings):
@@ -96,7 +95,7 @@ class ReinforceAgent(ActorCriticAgent):
         return loss, losses
 
 
-class ReinforceWorkflow(OnPolicyWorkflow):
+class ReinforceWorkflow(ActorCriticWorkflow):
     """REINFORCE: one gradient step on the finished episodes of each trajectory."""
 
     agent: ReinforceAgent
@@ -106,15 +105,12 @@ class ReinforceWorkflow(OnPolicyWorkflow):
 
     default_num_envs: ClassVar[int] = 4
 
-    def __post_init__(self) -> None:
-        require_positive(self, "rollout_length")
-
     def learn_from(
         self, agent_state: AgentState, opt_state: Any, trajectory: SampleBatch, key: Key, progress: jax.Array
     ) -> tuple[AgentState, Any, PyTreeDict]:
         """One step on a trajectory with its returns; the loss sees the statistics that acted."""
         batch = self.agent.batch_with_returns(agent_state, trajectory, self.discount)
         params, opt_state, losses = gradient_step(
-            self.agent.loss, self.optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress
+            self.agent.loss, self.step_optimizer, agent_state.params, opt_state, agent_state, batch, progress=progress
         )
         return agent_state.replace(params=params), opt_state, losses

@@ -21,11 +21,11 @@ from evorl.envs.env import Env
 from evorl.ops import collectives
 from evorl.ops.losses import approximate_kl, clipped_surrogate, explained_variance, squared_error
 from evorl.ops.natural_gradient import TrustRegion, hessian_product, score_product
-from evorl.ops.optimization import Optimizer, gradient_step, scan_minibatches, scan_trajectories
+from evorl.ops.optimization import Optimizer, gradient_step
 from evorl.ops.schedules import Schedule
 from evorl.sample_batch import SampleBatch, first_episodes
 from evorl.types import Key, Params, PyTreeDict
-from evorl.workflows.on_policy import OnPolicyWorkflow
+from evorl.workflows.on_policy import Begin, OnPolicyWorkflow, Passes, ScheduleStep, scan_updates
 
 
 class TRPOAgent(ActorCriticAgent):
@@ -108,7 +108,10 @@ class TRPOWorkflow(OnPolicyWorkflow):
             learns from every step.
         gae_lambda: how far advantages look ahead before they trust the value function.
         num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
+        num_value_epochs: passes of the value function, if they differ from ``num_epochs``.
         num_minibatches: parts of each pass.
+        schedule_step: when schedules advance: once for each trajectory (``environment``), or with
+            every gradient step (``update``).
     """
 
     agent: TRPOAgent
@@ -121,7 +124,9 @@ class TRPOWorkflow(OnPolicyWorkflow):
     episodes_per_batch: int | None = None
     gae_lambda: float = 0.95
     num_epochs: int = 10
+    num_value_epochs: int | None = None
     num_minibatches: int = 8
+    schedule_step: ScheduleStep = "environment"
 
     default_num_envs: ClassVar[int] = 8
     ranges: ClassVar[Mapping[str, str]] = {"gae_lambda": "[0, 1]"}
@@ -129,6 +134,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
     def __post_init__(self) -> None:
         require_positive(self, "rollout_length", "num_epochs", "num_minibatches")
         self.require_equal_minibatches(self.num_minibatches, self.agent.is_recurrent)
+        if self.num_value_epochs is not None:
+            require_positive(self, "num_value_epochs")
         if self.episodes_per_batch is None:
             return
         require_positive(self, "episodes_per_batch")
@@ -174,15 +181,17 @@ class TRPOWorkflow(OnPolicyWorkflow):
         policy_key, value_key = jax.random.split(key)
         params, inputs = agent_state.params, (agent_state, whole, progress)
         if self.kind == "ppo":
+            trained = (self.policy_optimizer, params.policy, opt_state.policy, policy_key)
             policy, policy_state, metrics = self._gradient_steps(
-                self.agent.clipped_loss, self.policy_optimizer, params.policy, opt_state.policy, policy_key, *inputs
+                self.agent.clipped_loss, *trained, *inputs, self.num_epochs
             )
             opt_state = opt_state.replace(policy=policy_state)
         else:
             policy, first_fraction, metrics = self._natural_step(agent_state, opt_state, batch, trajectory.dones)
             opt_state = opt_state.replace(first_fraction=first_fraction)
+        trained = (self.optimizer, params.value, opt_state.value, value_key)
         value, value_state, value_losses = self._gradient_steps(
-            self.agent.value_loss, self.optimizer, params.value, opt_state.value, value_key, *inputs
+            self.agent.value_loss, *trained, *inputs, self.num_value_epochs or self.num_epochs
         )
         metrics |= value_losses
         metrics.explained_variance = explained_variance(whole.values, whole.targets)
@@ -199,17 +208,18 @@ class TRPOWorkflow(OnPolicyWorkflow):
         agent_state: AgentState,
         batch: ActorCriticBatch,
         progress: jax.Array,
+        num_epochs: int,
     ) -> tuple[Params, Any, PyTreeDict]:
         """Epochs of minibatches: parameters, optimizer state and the mean losses."""
 
-        def one_minibatch(carry: Any, minibatch: ActorCriticBatch) -> tuple[Any, PyTreeDict]:
+        def one_minibatch(carry: Any, minibatch: ActorCriticBatch, progress: jax.Array) -> tuple[Any, PyTreeDict]:
             *carry, losses = gradient_step(loss, optimizer, *carry, agent_state, minibatch, progress=progress)
             return tuple(carry), losses
 
-        scan, rows = (scan_trajectories, batch) if self.agent.is_recurrent else (scan_minibatches, batch.flatten())
-        (params, opt_state), losses = scan(
-            one_minibatch, (params, opt_state), rows, key, self.num_epochs, self.num_minibatches
-        )
+        by_trajectory = self.agent.is_recurrent
+        rows = batch if by_trajectory else batch.flatten()
+        begin, passes = Begin(key, progress, by_trajectory), Passes(0, num_epochs, num_epochs)
+        (params, opt_state), losses = scan_updates(self, one_minibatch, (params, opt_state), rows, begin, passes)
         return params, opt_state, jax.tree.map(jnp.mean, losses)
 
     def _natural_step(

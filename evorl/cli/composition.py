@@ -178,7 +178,7 @@ def _open_schedules(config: Any) -> None:
     if isinstance(config, DictConfig):
         for _, value in config.items_ex(resolve=False):
             _open_schedules(value)
-        if {"start", "end"} <= set(config) <= OF_SCHEDULES:
+        if "start" in config and set(config) <= OF_SCHEDULES:
             OmegaConf.set_struct(config, False)
 
 

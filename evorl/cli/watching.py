@@ -33,6 +33,7 @@ OPTIONS = {
     "checkpoint": Option("best", "whose policy plays: best, latest or an iteration"),
     "cells": Option(None, "of an archive: so many elites, or a list of cells; null for 9, 0 for the best policy alone"),
     "seed": Option(None, "of other episodes; null for those that evaluations of the checkpoint play"),
+    "seed_number": Option("best", "which of several seeds plays, from 0; best for the best by evaluation"),
     "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
 }
 
@@ -52,6 +53,7 @@ class Request:
     checkpoint: str
     cells: int | list[int] | None
     seed: int | None
+    seed_number: int | str
     trust: bool
 
 
@@ -104,6 +106,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 def _request(arguments: Sequence[str]) -> Request:
     from evorl.config.names import no_such
     from evorl.config.values import checked_value, positive
+    from evorl.reports.seed_choice import checked_seed_number
 
     given, _ = read_options(arguments, OPTIONS, "evorl render")
     if not given["run"]:
@@ -126,6 +129,7 @@ def _request(arguments: Sequence[str]) -> Request:
     if given["checkpoint"] not in ("best", "latest") and not given["checkpoint"].isdigit():
         raise ValueError(f"checkpoint must be best, latest or an iteration; got {given['checkpoint']}.")
     checked_value(given["trust"], bool, "trust")
+    given["seed_number"] = checked_seed_number(given["seed_number"])
     return Request(**{**given, "to": to})
 
 
@@ -188,20 +192,25 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     import jax
 
     from evorl.config.nodes import plain
-    from evorl.rendering.players import of_first_seed, players_of
+    from evorl.execution.seeds import state_of_seed
+    from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes
+    from evorl.reports.seed_choice import BEST, choose_seed
     from evorl.workflows.assembly import as_paid_by_the_environment, seeded
 
-    state = of_first_seed(workflow, state)
+    shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, request.seed_number)
+    state = state_of_seed(workflow.execution, state, shown_seed.number)
     players = players_of(workflow, state, request.episodes, request.cells)
     key = state.eval_key if request.seed is None else jax.random.key(request.seed)
     # A population evaluates by its members' counter.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
     env_config = seeded(as_paid_by_the_environment(plain(config)["env"]), config.seed + 1)
     of_seed = "" if request.seed is None else f"_seed_{request.seed}"
+    of_number = "" if request.seed_number == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""
-    target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_seed}.{request.format}"
-    title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps"
+    target = request.to or folder.videos / f"{timesteps:012d}{of_elites}{of_number}{of_seed}.{request.format}"
+    which = f", {shown_seed.description}" if shown_seed.description else ""
+    title = f"{folder.path.parent.name}/{folder.path.name} after {timesteps:,} steps{which}"
     episodes = shown_episodes(
         workflow.eval_env,
         env_config,

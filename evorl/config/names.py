@@ -21,9 +21,11 @@ def did_you_mean(name: object, valid: Iterable[object]) -> str:
     """`` Did you mean 'relu'?`` for the nearest valid name, with a leading space; empty if none is near.
 
     What means the same is nearest: ``discount`` for ``gamma``. Capitals do not count. The nearest dotted name is one
-    with the same last part, if there is any.
+    with the same last part, if there is any. For a setting of others without a counterpart, a sentence on what to do.
     """
     options = [str(option) for option in valid]
+    if remark := load("evorl.config.other_words:remark_on")(str(name)):
+        return f" {remark}"
     if meant := load("evorl.config.other_words:called_here")(str(name), options):
         return f" Did you mean {' or '.join(map(repr, meant[:_MEANT]))}?"
     folded = {option.lower(): option for option in options if option != str(name)}

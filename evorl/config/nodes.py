@@ -80,9 +80,18 @@ def fields_from_config(
 
 
 def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
-    """Raise ``ValueError`` unless a schedule keeps to its setting's interval; it may end at the lower bound."""
+    """Raise ``ValueError`` unless a schedule keeps to its setting's interval; it may end at the lower bound.
+
+    The ends of an exponential schedule are positive.
+    """
     checked_value(schedule.start, float, f"{path}.start", within)
     checked_value(schedule.end, float, f"{path}.end", within and f"[{within[1:]}")
+    for name in ("start", "end") if schedule.kind == "exponential" else ():
+        if getattr(schedule, name) <= 0.0:
+            raise ValueError(
+                f"{path}.{name} must be above 0 for kind=exponential, which multiplies by a constant factor; got "
+                f"{getattr(schedule, name):g}. Give a small positive number, or choose kind=linear."
+            )
 
 
 def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type[PyTreeNode], Mapping[str, Any]]:

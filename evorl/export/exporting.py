@@ -17,7 +17,7 @@ POLICY_OPTIONS = {
     "runs_folder": Option("runs", "where run folders are"),
     "checkpoint": Option("best", "best, latest, or the number of an iteration"),
     "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
-    "seed_number": Option(0, "which seed, of a run of several: the first is 0"),
+    "seed_number": Option("best", "which of several seeds, from 0; best for the best by evaluation"),
     "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
 }
 OPTIONS = {
@@ -56,12 +56,13 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         RunFolderError: there is no such run.
     """
     from evorl.config.values import checked_value
+    from evorl.reports.seed_choice import checked_seed_number
 
     if not settings["run"]:
         raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
     for name in ("sample", "trust"):
         checked_value(settings[name], bool, name)
-    from_zero(settings["seed_number"], "seed_number")
+    checked_seed_number(settings["seed_number"])
     checkpoint = str(settings["checkpoint"])
 
     from evorl.export.loading import stored_policy

@@ -13,7 +13,9 @@ from evorl.agent import Agent, AgentState
 from evorl.config.gate import scope
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
+from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
+from evorl.reports.seed_choice import BEST, SeedChoice, checked_seed_number, choose_seed
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
@@ -32,6 +34,7 @@ class StoredPolicy:
         timesteps: of the training, when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
         is_sample: whether actions are drawn.
+        seed: which one of several seeds it is of, and why.
         notices: what there is to say of the checkpoints.
     """
 
@@ -44,6 +47,7 @@ class StoredPolicy:
     timesteps: int
     checkpoint: str | int
     is_sample: bool
+    seed: SeedChoice
     notices: tuple[str, ...]
 
     def in_words(self) -> str:
@@ -52,7 +56,8 @@ class StoredPolicy:
             f"the {self.checkpoint} checkpoint" if isinstance(self.checkpoint, str) else f"iteration {self.checkpoint}"
         )
         actions = "drawn" if self.is_sample else "greedy"
-        return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps, {actions} actions"
+        seed = f", {self.seed.description}" if self.seed.description else ""
+        return f"{self.algorithm} in {self.title}, {which} of {self.timesteps:,} steps{seed}, {actions} actions"
 
 
 @scope()
@@ -62,7 +67,7 @@ def stored_policy(
     *,
     checkpoint: str | int = "best",
     sample: bool = False,
-    seed_number: int = 0,
+    seed_number: int | str = BEST,
     trust: bool = False,
 ) -> StoredPolicy:
     """The policy of a run, as its evaluations act.
@@ -72,7 +77,7 @@ def stored_policy(
         runs_folder: where runs are.
         checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
         sample: whether actions are drawn as in training, at its end, instead of the most confident ones.
-        seed_number: which seed, of a run of several: the first is 0.
+        seed_number: of a run of several seeds: which one, from 0, or ``best``, the best by evaluation.
         trust: whether the run's config may name code from outside this package.
 
     Raises:
@@ -96,7 +101,9 @@ def stored_policy(
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
         state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
-        agent, agent_state = acting_agent(workflow, state, seed_number)
+        requested = checked_seed_number(seed_number)
+        seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
+        agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
         env: Any = OmegaConf.to_container(settings.env) if OmegaConf.is_config(settings.env) else {"name": settings.env}
@@ -110,6 +117,7 @@ def stored_policy(
             timesteps=int(progress["timesteps"]),
             checkpoint=which,
             is_sample=sample,
+            seed=seed,
             notices=tuple(checkpointer.notices),
         )
     finally:
@@ -129,13 +137,9 @@ def acting_agent(workflow: Workflow, state: State, seed_number: int = 0) -> tupl
     """
     from evorl.ops.selection import best_member
 
-    num_seeds = workflow.execution.num_seeds
-    if not 0 <= seed_number < (num_seeds or 1):
-        raise ValueError(f"seed_number={seed_number}: the run has {num_seeds or 1} seeds, the first is 0.")
+    state = state_of_seed(workflow.execution, state, seed_number)
     is_population = "agent_state" not in state
     learned, scores = (state.members.agent_state, state.scores) if is_population else (state.agent_state, None)
-    if num_seeds is not None:
-        learned, scores = jax.tree.map(lambda x: x[seed_number], (learned, scores))
     learned, scores = jax.tree.map(np.asarray, (learned, scores))
     if not is_population:
         return workflow.agent, learned
@@ -216,7 +220,7 @@ def load_policy(
     *,
     checkpoint: str | int = "best",
     sample: bool = False,
-    seed_number: int = 0,
+    seed_number: int | str = BEST,
     seed: int = 0,
     trust: bool = False,
 ) -> LoadedPolicy:
@@ -230,7 +234,7 @@ def load_policy(
         runs_folder: where runs are.
         checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
         sample: whether actions are drawn as in training instead of the most confident ones.
-        seed_number: which seed, of a run of several: the first is 0.
+        seed_number: of a run of several seeds: which one, from 0, or ``best``, the best by evaluation.
         seed: of the draws.
         trust: whether the run's config may name code from outside this package.
 

@@ -16,6 +16,7 @@ OPTIONS = {
     "checkpoint": Option("best", "whose policy acts: best, latest or an iteration"),
     "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
     "seed": Option(0, "of these draws"),
+    "seed_number": Option("best", "which of several seeds acts, from 0; best for the best by evaluation"),
     "follow": Option(0.0, "seconds between looks for a newer checkpoint, which then acts; 0 for none"),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
     "web": Option(None, "address and port of WebSocket, of /healthz and of robots' clients (extra serve)", text=True),
@@ -44,12 +45,14 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
     """
     from evorl.cli.signals import stop_on_signals
     from evorl.config.values import checked_value
+    from evorl.reports.seed_choice import checked_seed_number
     from evorl.serving.serve_settings import serve_settings
 
     given, _ = read_options(arguments, OPTIONS, "evorl act")
     _check_which(given)
     for name in ("sample", "trust"):
         checked_value(given[name], bool, name)
+    checked_seed_number(given["seed_number"])
     follow = given["follow"]
     if isinstance(follow, bool) or not isinstance(follow, int | float) or follow < 0:
         raise ValueError(f"follow must be a number of seconds, 0 for never; got {follow!r}.")
@@ -77,7 +80,11 @@ def _check_which(given: dict[str, Any]) -> None:
         raise ValueError("Which policy? Give run=<folder>, run=latest, or policy=<file of evorl export>.")
     if not given["policy"]:
         return
-    fixed = [name for name in ("run", "checkpoint", "sample", "follow") if given[name] != OPTIONS[name].default]
+    fixed = [
+        name
+        for name in ("run", "checkpoint", "sample", "seed_number", "follow")
+        if given[name] != OPTIONS[name].default
+    ]
     if fixed:
         raise ValueError(f"policy={given['policy']} is one policy for good: leave out {', '.join(fixed)}.")
 
@@ -166,6 +173,7 @@ def _loaded(options: dict[str, Any]) -> Any:
         options["runs_folder"],
         checkpoint=int(checkpoint) if str(checkpoint).isdigit() else checkpoint,
         sample=options["sample"],
+        seed_number=options["seed_number"],
         trust=options["trust"],
     )
     return dataclasses.replace(stored, env=None)  # the policy needs none

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from evorl.config.names import no_such
+from evorl.config.names import load, no_such
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -33,12 +33,14 @@ class Convolution:
         size: side of the square kernel.
         stride: step in both directions.
         border: ``same`` keeps the size before striding, ``valid`` uses whole windows only.
+        activation: of this layer; ``None`` for that of the torso.
     """
 
     filters: int
     size: int = 3
     stride: int = 1
     border: Literal["same", "valid"] = "same"
+    activation: Activation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +50,12 @@ class ResidualStage:
     Attributes:
         filters: number of channels of all its convolutions.
         num_blocks: residual blocks of two convolutions each.
+        activation: of all its convolutions; ``None`` for that of the torso.
     """
 
     filters: int
     num_blocks: int = 2
+    activation: Activation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +64,11 @@ class Dense:
 
     Attributes:
         size: number of outputs.
+        activation: of this layer; ``None`` for that of the torso.
     """
 
     size: int
+    activation: Activation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +86,7 @@ class BatchRenormalization:
 
 Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | str  # "flatten" or "layer_norm"
 
+_ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
     "conv": Convolution,
     "dense": Dense,
@@ -124,9 +131,10 @@ class Torso(nn.Module):
     orthogonal: bool = True
 
     def __post_init__(self) -> None:
-        for layer in self.layers if isinstance(self.activation, KernelActivation) else ():
-            if isinstance(layer, Dense | Convolution | ResidualStage):
-                check_features(self.activation, layer.size if isinstance(layer, Dense) else layer.filters)
+        for layer in self.layers:
+            kernels = getattr(layer, "activation", None) or self.activation
+            if isinstance(layer, _ACTIVATED) and isinstance(kernels, KernelActivation):
+                check_features(kernels, layer.size if isinstance(layer, Dense) else layer.filters)
         super().__post_init__()
 
     @property
@@ -147,22 +155,22 @@ class Torso(nn.Module):
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
             elif isinstance(layer, Convolution):
-                x = self._activate(self._convolution(layer, x))
+                x = self._activate(layer, self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
                 x = self._residual_stage(layer, x)
             elif isinstance(layer, Dense):
                 x = dense(layer.size, self.orthogonal, self._gain)(x)
-                x = self._activate(nn.LayerNorm()(x) if self.layer_norm else x)
+                x = self._activate(layer, nn.LayerNorm()(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     @property
     def _gain(self) -> float:
         return math.sqrt(2.0) if self.orthogonal else 1.0
 
-    def _activate(self, x: jax.Array) -> jax.Array:
-        if isinstance(self.activation, KernelActivation):
-            return KernelActivationLayer(self.activation)(x)
-        return ACTIVATIONS[self.activation](x)
+    def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
+        activation = layer.activation or self.activation
+        is_kernel = isinstance(activation, KernelActivation)
+        return KernelActivationLayer(activation)(x) if is_kernel else ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
@@ -171,9 +179,9 @@ class Torso(nn.Module):
         window = Convolution(layer.filters)
         x = nn.max_pool(self._convolution(window, x), (3, 3), (2, 2), "SAME")
         for _ in range(layer.num_blocks):
-            inner = self._convolution(window, self._activate(x))
-            x += self._convolution(window, self._activate(inner))
-        return self._activate(x)
+            inner = self._convolution(window, self._activate(layer, x))
+            x += self._convolution(window, self._activate(layer, inner))
+        return self._activate(layer, x)
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
@@ -186,7 +194,8 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
     Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
-    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``.
+    ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
+    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``.
 
     Args:
         options: as a config gives them.
@@ -239,6 +248,9 @@ def _layer(layer: Any, where: str) -> Layer:
     if layer == "batch_renorm":
         return BatchRenormalization()
     if isinstance(layer, Mapping):
+        if "type" in layer:
+            ours = load("evorl.config.other_words:layer_called_here")(layer)
+            raise ValueError(f"{where}: {dict(layer)!r} has a type. Layers are written by their kind here: {ours}.")
         if len(layer) != 1:
             raise ValueError(f"{where}: a layer has one kind, as in {{dense: 64}}; got {dict(layer)!r}.")
         ((kind, options),) = layer.items()
@@ -260,6 +272,8 @@ def _layer(layer: Any, where: str) -> Layer:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
+    if name == "activation":
+        return None if value is None else build_activation(value)
     if name == "border":
         if value not in ("same", "valid"):
             raise ValueError(f"{where}: border is same or valid; got {value!r}.")
@@ -284,11 +298,10 @@ def as_float(x: jax.typing.ArrayLike) -> jax.Array:
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+    """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
 
     Args:
-        obs: an array with any leading axes.
-        observation_ndim: number of axes of one observation.
+        obs: an array, whose last ``observation_ndim`` axes are those of one observation.
         input_ndim: number of axes of one input of the torso: 1 flattens each observation.
 
     Raises:

@@ -44,6 +44,10 @@ class GradientTap(Optimizer):
         """See ``Optimizer.init``."""
         return TappedGradient.of_none(params)
 
+    def scaled(self, part: str, scale: jax.Array | float | None) -> GradientTap:
+        """Return the tap itself: gradients come as they are."""
+        return self
+
     def apply(
         self, gradients: Params, opt_state: TappedGradient, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, TappedGradient]:

@@ -8,7 +8,7 @@ give are means over the devices that share the rows, so that all devices take th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -111,8 +111,13 @@ class TrustRegion(PyTreeNode):
         max_kl: largest mean KL divergence of a step.
         damping: added to the diagonal of the Fisher matrix.
         cg_iterations: of the conjugate gradients.
+        accept_by: which steps are accepted: ``gain_and_divergence``, those whose gain is positive and at least
+            ``accept_ratio`` of the expected one, and whose divergence is at most ``max_kl``; ``gain``, whatever the
+            divergence; or ``divergence``, at most ``max_kl_factor * max_kl``, with any gain that is not negative (the
+            rule of OpenAI Baselines).
         accept_ratio: share of the expected gain that a step must keep to be accepted.
-        backtrack_factor: from one fraction that is tried to the next.
+        max_kl_factor: of ``accept_by="divergence"``.
+        backtrack_factor: from one fraction that is tried to the next; 0.5 halves.
         max_trials: fractions that are tried; then the search has failed.
         growth: of the first fraction of an adaptive search, when the last one accepted its first.
     """
@@ -120,7 +125,9 @@ class TrustRegion(PyTreeNode):
     max_kl: float = 0.01
     damping: float = 0.1
     cg_iterations: int = 10
+    accept_by: Literal["gain_and_divergence", "gain", "divergence"] = "gain_and_divergence"
     accept_ratio: float = 0.1
+    max_kl_factor: float = 1.5
     backtrack_factor: float = 0.8
     max_trials: int = 10
     growth: float = 1.5
@@ -129,6 +136,7 @@ class TrustRegion(PyTreeNode):
         "max_kl": "(0, inf)",
         "damping": "[0, inf)",
         "accept_ratio": "[0, 1]",
+        "max_kl_factor": "(0, inf)",
         "backtrack_factor": "(0, 1)",
         "growth": "[1, inf)",
     }
@@ -158,8 +166,7 @@ class TrustRegion(PyTreeNode):
     ) -> LineSearch:
         """Shorten a step until it keeps what it promised: backtracking (Armijo 1966) with a bound on the divergence.
 
-        Fractions ``first_fraction * backtrack_factor^k`` of it are tried in turn. The first is accepted whose gain is
-        positive and at least ``accept_ratio`` of the expected one, and whose divergence is at most ``max_kl``.
+        Fractions ``first_fraction * backtrack_factor^k`` of it are tried in turn. The first that ``accepts`` is taken.
 
         Args:
             evaluate: parameters -> their gain over ``params``, and their KL divergence from them; over all devices.
@@ -179,13 +186,27 @@ class TrustRegion(PyTreeNode):
             fraction, num_trials, _ = carry
             fraction = jnp.where(num_trials == 0, fraction, fraction * self.backtrack_factor)
             gain, divergence = evaluate(moved(fraction))
-            keeps_promise = (gain > 0.0) & (gain >= self.accept_ratio * fraction * step.expected_gain)
-            return fraction, num_trials + 1, keeps_promise & (divergence <= self.max_kl)
+            return fraction, num_trials + 1, self.accepts(gain, divergence, fraction * step.expected_gain)
 
         start = (jnp.asarray(first_fraction, jnp.float32), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
         fraction, num_trials, accepted = jax.lax.while_loop(goes_on, one_trial, start)
         new_params = tree_where(accepted, moved(fraction), params)
         return LineSearch(new_params, jnp.where(accepted, fraction, 0.0), num_trials, accepted)
+
+    def accepts(self, gain: jax.Array, divergence: jax.Array, expected_gain: jax.Array) -> jax.Array:
+        """Return whether a step is accepted, see ``accept_by``; never one whose gain or divergence is not finite.
+
+        Args:
+            gain: of the objective.
+            divergence: from the parameters before, which only ``accept_by="gain"`` does not look at.
+            expected_gain: of this step, to first order.
+        """
+        if self.accept_by == "divergence":
+            return jnp.isfinite(gain) & (gain >= 0.0) & (divergence <= self.max_kl_factor * self.max_kl)
+        keeps_promise = (gain > 0.0) & (gain >= self.accept_ratio * expected_gain)
+        if self.accept_by == "gain":
+            return keeps_promise & jnp.isfinite(gain) & jnp.isfinite(divergence)
+        return keeps_promise & (divergence <= self.max_kl)
 
     def next_first_fraction(self, search: LineSearch) -> jax.Array:
         """Where an adaptive search begins after this one: at the fraction it accepted, times ``growth`` if that was its

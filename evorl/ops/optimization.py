@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
@@ -15,7 +16,7 @@ import optax
 from evorl.ops import collectives
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
-from evorl.ops.trees import pack
+from evorl.ops.trees import pack, polyak_update
 from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
 # Those of optax that need nothing but gradients and parameters, which may be scalars.
@@ -150,6 +151,41 @@ class Optimizer(PyTreeNode):
         """Parameters and state after one step; ``progress`` in [0, 1] places it on the learning-rate schedule."""
         updates, opt_state = self.transformation(progress).update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
+
+    def scaled(self, part: str, scale: jax.Array | float | None) -> Optimizer:
+        """Return the optimizer with ``scale`` times its learning rate for a part, see ``PartOptimizer``."""
+        if scale is None:
+            return self
+        return PartOptimizer(
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(Optimizer)}, part=part, scale=scale
+        )
+
+
+class PartOptimizer(Optimizer):
+    """An optimizer with another learning rate for one part of the parameters.
+
+    Attributes:
+        part: its path in the parameters, such as ``value`` or ``optimizer/value``; the others keep their rate.
+        scale: multiple of the learning rate.
+    """
+
+    part: str = ""
+    scale: jax.Array | float = 1.0
+
+    def apply(
+        self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
+    ) -> tuple[Params, Any]:
+        """Parameters and state after one step, of which the part goes ``scale`` times as far."""
+        new_params, opt_state = super().apply(gradients, opt_state, params, progress)
+        return _with_scaled_step(params, new_params, self.part.split("/"), self.scale), opt_state
+
+
+def _with_scaled_step(params: Any, new_params: Any, path: Sequence[str], scale: jax.Array | float) -> Any:
+    """Return ``new_params`` whose part at ``path`` has moved ``scale`` times as far from ``params``."""
+    if not path:
+        return polyak_update(params, new_params, scale)
+    name, *within = path
+    return new_params.replace(**{name: _with_scaled_step(params[name], new_params[name], within, scale)})
 
 
 def gradient_step(

@@ -1,7 +1,7 @@
 """Values that change as training goes on, as functions of progress: 0 at the start of a run, 1 at its end.
 
 A setting that may change is annotated ``float | Schedule``: a config gives a number, which stays, or
-``{start: 2.5e-3, end: 0.0}``. Both are data: other numbers compile nothing anew.
+``{start: 2.5e-3, end: 1e-4}``. Both are data: other numbers compile nothing anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Schedule(PyTreeNode):
 
     Attributes:
         start: the value at the beginning.
-        end: the value from ``share`` on.
+        end: the value from ``share`` on; 0 where it is left out.
         share: the share of the training after which the end is reached; above 1 the training ends before it. A config
             may give environment ``steps`` instead.
         kind: ``linear``; ``polynomial``, ``end + (start - end) (1 - progress)^power``; or ``exponential``,
@@ -31,7 +31,7 @@ class Schedule(PyTreeNode):
     """
 
     start: float
-    end: float
+    end: float = 0.0
     share: float = 1.0
     kind: Literal["linear", "polynomial", "exponential"] = "linear"
     power: float = 2.0

@@ -37,11 +37,6 @@ def has_archive(workflow: Workflow) -> bool:
     return isinstance(getattr(workflow, "archive", None), Archive)
 
 
-def of_first_seed(workflow: Workflow, state: State) -> State:
-    """The state of one seed: where several are trained side by side the first."""
-    return state if workflow.execution.num_seeds is None else jax.tree.map(lambda x: x[0], state)
-
-
 def best_policy(state: State) -> AgentState:
     """Who acts in an evaluation of a state of one seed: of a population the member with the best score."""
     if "members" not in state:

@@ -14,6 +14,7 @@ import numpy as np
 
 from evorl.execution import programs
 from evorl.execution.restoring import restore
+from evorl.execution.seeds import rows_of_seeds
 from evorl.ops.trees import concatenate_trees
 from evorl.recorders.csv_recorder import CsvRecorder
 from evorl.recorders.recorder_group import RecorderGroup
@@ -134,7 +135,7 @@ class Part:
         template = jax.eval_shape(programs.initial_state, self.workflow, jax.random.key(0))
         state, _ = RunCheckpointer(self.folder / "checkpoints").restore(template)
         first = self.members.index(member) * self.num_seeds
-        return _chosen_rows(state, slice(first, first + self.num_seeds))
+        return rows_of_seeds(state, slice(first, first + self.num_seeds))
 
 
 def joined_states(states: Sequence[State], num_rows: int) -> State:
@@ -142,11 +143,7 @@ def joined_states(states: Sequence[State], num_rows: int) -> State:
     rows = [State({name: x for name, x in state.items() if name != "iterations"}) for state in states]
     joined = State(concatenate_trees(rows))
     last = len(joined.numbers) - 1
-    return _chosen_rows(joined, np.minimum(np.arange(num_rows), last)) | {"iterations": states[0].iterations}
-
-
-def _chosen_rows(state: State, rows: Any) -> State:
-    return State({name: x if name == "iterations" else jax.tree.map(lambda y: y[rows], x) for name, x in state.items()})
+    return rows_of_seeds(joined, np.minimum(np.arange(num_rows), last)) | {"iterations": states[0].iterations}
 
 
 def _number(text: str | None) -> float:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from evorl.execution import programs
+from evorl.execution.seeds import rows_of_seeds
 from evorl.runs.recording import Recorder
 from evorl.sweeps.capacity import settings_at_once
 from evorl.sweeps.grouping import Group
@@ -171,7 +172,7 @@ class SweepRun:
         state = part.state_of(member)
         del state["numbers"]
         if self.num_seeds == 1:
-            state = State({k: x if k == "iterations" else jax.tree.map(lambda y: y[0], x) for k, x in state.items()})
+            state = rows_of_seeds(state, 0)
         return state, part.progress()
 
 

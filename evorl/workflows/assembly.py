@@ -71,15 +71,35 @@ def complete_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, 
     return {**named, **complete, **others}
 
 
+def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
+    """Refuse ``replay`` for a workflow without a replay buffer of its own.
+
+    Raises:
+        ValueError: the config has it, with the key of the workflow within that has one.
+    """
+    if "replay" not in config or "replay" in config_keys(cls):
+        return
+    part = next(
+        (name for name in ("learner", "inner") if name in {field.name for field in dataclasses.fields(cls)}), None
+    )
+    if part is None:
+        instead = "leave it out, or choose an off-policy agent such as dqn, td3 or sac"
+    else:
+        given = config["replay"] if isinstance(config["replay"], Mapping) else {}
+        settings = [f"{part}.replay.{name}={value}" for name, value in given.items() if value is not None]
+        instead = (
+            f"the workflow of {part} may have one, set by {' '.join(settings) or f'{part}.replay.hindsight=future'}"
+        )
+    raise ValueError(
+        f"replay={config['replay']} sets up a replay buffer, which {cls.__name__} does not have: {instead}."
+    )
+
+
 def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``cls`` that a config describes. See ``Workflow.build_from_config``."""
     seed = config.get("seed", 0)
     config = {key: value for key, value in plain(config).items() if key not in RUN_KEYS}
-    if "replay" in config and "replay" not in config_keys(cls):
-        raise ValueError(
-            f"replay says what is drawn out of a replay buffer, and {cls.__name__} has none: leave it out, or take an "
-            "off-policy agent such as dqn, td3 or sac."
-        )
+    refuse_replay(cls, config)
     check_names(config, config_keys(cls) | RUN_KEYS, "config key")
     if "env" not in config:
         raise ValueError("The config names no environment: give env, for example {'library': 'gymnax', 'name': ...}.")

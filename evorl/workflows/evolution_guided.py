@@ -72,7 +72,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         require_room_for(self.most_timesteps_per_iteration, self.learner)
 
     @classmethod
-    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+    def _from_config(cls, config: Mapping[str, Any]) -> Self:
         """Build the workflow and its learner, which ``learner`` describes with a ``workflow`` key.
 
         Raises:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.actor_critic import ActorCriticAgent
+from evorl.config.values import require_positive
 from evorl.ops import collectives
 from evorl.ops.normalization import RewardScale, normalize_rewards, update_statistics
-from evorl.ops.optimization import Optimizer
+from evorl.ops.optimization import Optimizer, scan_minibatches, scan_trajectories
 from evorl.rollout import Acting, ActionFn, collect_rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
+
+# When schedules of optimizers advance: once for each trajectory, or with every gradient step.
+ScheduleStep: TypeAlias = Literal["environment", "update"]
+Update: TypeAlias = Callable[..., tuple[Any, Any]]
 
 
 class OnPolicyWorkflow(Workflow):
@@ -153,3 +161,117 @@ class OnPolicyWorkflow(Workflow):
             rewards, scale = normalize_rewards(state.reward_scale, batch.rewards, batch.dones, self.discount)
             batch, state = batch.replace(rewards=rewards), state.replace(reward_scale=scale)
         return (batch, state) if self.intrinsic is None else self.intrinsic.pay(batch, state)
+
+
+class ActorCriticWorkflow(OnPolicyWorkflow):
+    """On-policy workflows whose ``optimizer`` steps a policy and a value function together.
+
+    Attributes:
+        value_learning_rate_scale: the value network (its head, where the rest is shared) moves by this multiple of the
+            optimizer's step; ``None`` for 1.
+    """
+
+    agent: ActorCriticAgent
+    value_learning_rate_scale: float | None = None
+
+    ranges: ClassVar[Mapping[str, str]] = {"value_learning_rate_scale": "[0, inf)"}
+
+    def __post_init__(self) -> None:
+        require_positive(self, "rollout_length")
+        if self.value_learning_rate_scale is not None and self.agent.network.value is None:
+            raise ValueError(
+                f"value_learning_rate_scale={self.value_learning_rate_scale!r} scales the steps of a value function, "
+                "which this agent does not have: give agent.baseline=true, or leave it out."
+            )
+
+    @property
+    def step_optimizer(self) -> Optimizer:
+        """The optimizer of ``params.policy`` and ``params.value``, with the latter's own learning rate."""
+        return self.optimizer.scaled("value", self.value_learning_rate_scale)
+
+
+class LearnsInPasses(Protocol):
+    """Fields of on-policy workflows that learn from each trajectory in passes of minibatches, see ``scan_updates``."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over each trajectory."""
+        ...
+
+    @property
+    def num_minibatches(self) -> int:
+        """Parts of each pass."""
+        ...
+
+    @property
+    def schedule_step(self) -> ScheduleStep:
+        """When schedules of optimizers advance: once for each trajectory, or with every gradient step."""
+        ...
+
+    @property
+    def timesteps_per_iteration(self) -> int:
+        """Steps of one rollout over all environments."""
+        ...
+
+    @property
+    def total_timesteps(self) -> float:
+        """Environment steps of the whole training."""
+        ...
+
+
+class Begin(NamedTuple):
+    """The beginning of an update on a batch: leaves ``[N, ...]``, or whole trajectories ``[T, B, ...]``.
+
+    Attributes:
+        key: of the shuffles.
+        progress: share of the training that is over.
+        by_trajectory: whether minibatches are whole trajectories.
+    """
+
+    key: Key
+    progress: jax.Array
+    by_trajectory: bool = False
+
+
+class Passes(NamedTuple):
+    """Passes over the batch of an iteration, where there are several kinds of them.
+
+    Attributes:
+        first: number of passes before these.
+        num: passes.
+        of: passes of the iteration in all, by which schedules advance.
+    """
+
+    first: int
+    num: int
+    of: int
+
+
+def scan_updates(
+    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes | None = None
+) -> tuple[Any, Any]:
+    """Run ``update(carry, minibatch, progress) -> (carry, metrics)`` in the passes over a batch, by default in all."""
+    passes = passes or Passes(0, workflow.num_epochs, workflow.num_epochs)
+    scan = scan_trajectories if begin.by_trajectory else scan_minibatches
+    if workflow.schedule_step == "update":
+        return _scan_counted(workflow, update, carry, batch, begin, passes)
+    one_update = functools.partial(update, progress=begin.progress)
+    return scan(one_update, carry, batch, begin.key, passes.num, workflow.num_minibatches)
+
+
+def _scan_counted(
+    workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
+) -> tuple[Any, Any]:
+    """The same, with progress that advances with every update."""
+    scan = scan_trajectories if begin.by_trajectory else scan_minibatches
+    in_all = passes.of * workflow.num_minibatches
+    share = workflow.timesteps_per_iteration / workflow.total_timesteps / in_all
+
+    def counted(carry: tuple[jax.Array, Any], minibatch: Any) -> tuple[Any, Any]:
+        num_updates, carry = carry
+        carry, metrics = update(carry, minibatch, progress=begin.progress + num_updates * share)
+        return (num_updates + 1, carry), metrics
+
+    start = (jnp.int32(passes.first * workflow.num_minibatches), carry)
+    (_, carry), metrics = scan(counted, start, batch, begin.key, passes.num, workflow.num_minibatches)
+    return carry, metrics

@@ -22,6 +22,7 @@ from evorl.ops.gradient_tap import optimizers_of, owned_by_optimizers, tapped, t
 from evorl.ops.trees import copied
 from evorl.types import Key, Params, PyTreeDict, State
 from evorl.workflows.assembly import workflow_from_config
+from evorl.workflows.on_policy import ActorCriticWorkflow
 from evorl.workflows.parameter_server import ParameterServerSettings, Sent
 from evorl.workflows.workflow import Workflow
 
@@ -68,10 +69,10 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
     Raises:
         ValueError: a setting is wrong, or gradients are wanted of several optimizers.
     """
-    given = {
-        "total_timesteps": float(workflow.total_timesteps),
-        "optimizer": next(iter(optimizers_of(workflow).values())),
-    }
+    name, optimizer = next(iter(optimizers_of(workflow).items()))
+    if isinstance(workflow, ActorCriticWorkflow):  # the server's parameters lie below the optimizer's name
+        optimizer = optimizer.scaled(f"{name}/value", workflow.value_learning_rate_scale)
+    given = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
     chosen = node_from_config(ParameterServerSettings, settings, "parameter_server", **given)
     names = list(ServedParameters.of(workflow).owned)
     if chosen.send == "gradient" and len(names) > 1:

@@ -102,12 +102,18 @@ class Workflow(PyTreeNode):
     sharded_axes: ClassVar[Mapping[str, int]] = {"env_state": 0}
 
     @classmethod
-    def build_from_config(cls, config: Mapping[str, Any]) -> Self:
+    def build_from_config(cls, config: Mapping[str, Any], **others: Any) -> Self:
         """Build the workflow, its environments and its agent from a (Hydra or plain) mapping.
 
         Raises:
-            ValueError: a key is unknown, with the nearest valid name; or a value cannot work, in words.
+            ValueError: a key is unknown, with the nearest valid name; or a value is invalid.
+            TypeError: there are ``others``, which have no counterpart here.
         """
+        load("evorl.config.other_words:refuse_arguments")("build_from_config", others)
+        return cls._from_config(config)
+
+    @classmethod
+    def _from_config(cls, config: Mapping[str, Any]) -> Self:
         workflow = cls(**read_workflow_config(cls, config))
         if workflow.actors is not None:
             workflow.actors.check(workflow)
@@ -115,18 +121,13 @@ class Workflow(PyTreeNode):
 
     @classmethod
     def training_rows(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> tuple[int, AutoresetMode]:
-        """How many training environments a config wants, and how their episodes follow one another.
-
-        ``fields`` are the workflow's fields that were read from the config before.
-        """
+        """Number of training environments and autoreset mode of a config, from which ``fields`` were read before."""
         num_envs = positive(config.get("num_envs", cls.default_num_envs), "num_envs")
         return num_envs, training_mode(config.get("autoreset_mode", AutoresetMode.NORMAL))
 
     @classmethod
     def make_agent(cls, config: Mapping[str, Any], env: VectorEnv) -> Agent:
-        """The agent described by the ``agent`` part of a config, for the spaces of ``env``.
-
-        It is of the class that the field ``agent`` is annotated with.
+        """Make the agent of the ``agent`` part of a config, of the class that the field ``agent`` is annotated with.
 
         Raises:
             ValueError: the algorithm cannot act in the action space.
@@ -168,9 +169,7 @@ class Workflow(PyTreeNode):
 
     @abstractmethod
     def collect(self, state: State) -> tuple[Any, State]:
-        """Act in the environments: what was experienced (a ``SampleBatch``, or what came of episodes), and the state
-        after.
-        """
+        """Act in the environments: the experience (a ``SampleBatch``, or results of episodes), and the state after."""
 
     @abstractmethod
     def update(self, state: State, batch: Any) -> tuple[PyTreeDict, State]:

@@ -13,7 +13,10 @@ from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
 from evorl.envs import create_env
 from evorl.ops.normalization import normalize, update_statistics
+from evorl.rollout import recurrent_state_of
 from evorl.sample_batch import SampleBatch
+from evorl.types import PyTreeDict
+from tests.support.small_workflows import small
 
 OBS = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 
@@ -37,6 +40,46 @@ def test_it_explores_as_the_schedule_says() -> None:
     for acting, epsilon in ((state, 0.8), (agent.at_progress(state, jnp.float32(0.25)), 0.5)):
         actions, _ = agent.compute_actions(acting, rows, jax.random.key(5))
         np.testing.assert_allclose((np.asarray(actions) != greedy).mean(), epsilon / 2, atol=0.015)
+
+
+def test_every_episode_draws_its_final_epsilon() -> None:
+    """Uniformly between the schedule's end and ``max_final_epsilon``, kept for the whole episode."""
+    agent, state = _agent(epsilon={"start": 1.0, "end": 0.2, "share": 0.5}, max_final_epsilon=0.6)
+    acting = agent.at_progress(state, jnp.float32(1.0))
+    np.testing.assert_allclose(acting.extra_state, [0.2, 0.6], rtol=1e-6)
+    np.testing.assert_allclose(agent.at_progress(state, jnp.float32(0.0)).extra_state, [1.0, 1.0])
+    fresh = PyTreeDict(recurrent_state=PyTreeDict(drawn=jnp.zeros(20_000)))
+    rows = SampleBatch(obs=jnp.broadcast_to(OBS[:1], (20_000, 4)), extras=fresh)
+    greedy = int(agent.evaluate_actions(state, SampleBatch(obs=OBS[:1], extras=PyTreeDict()), jax.random.key(0))[0][0])
+    actions, extras = agent.compute_actions(acting, rows, jax.random.key(5))
+    drawn = np.asarray(extras.recurrent_state.drawn)
+    assert drawn.min() > 0.0
+    np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.02)
+    is_random = np.asarray(actions) != greedy
+    for low, high in ((0.0, 0.5), (0.5, 1.0)):  # of two actions half of the random ones are the greedy one
+        share = is_random[(drawn > low) & (drawn <= high)].mean()
+        np.testing.assert_allclose(share, (0.2 + 0.4 * (low + high) / 2) / 2, atol=0.015)
+    _, after = agent.compute_actions(acting, rows.replace(extras=extras), jax.random.key(6))
+    np.testing.assert_array_equal(after.recurrent_state.drawn, drawn)
+
+
+def test_final_epsilons_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.1 is below 0.2.*smaller agent.epsilon.end"):
+        _agent(epsilon={"start": 1.0, "end": 0.2}, max_final_epsilon=0.1)
+    with pytest.raises(ValueError, match=r"agent.max_final_epsilon=0.5 is not supported by R2D2Agent.*agent=dqn"):
+        small("r2d2", agent={"max_final_epsilon": 0.5})
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "pqn"])
+def test_epsilons_are_drawn_in_a_training(algorithm: str) -> None:
+    """Episodes end after ten steps: those that follow draw another one."""
+    workflow = small(algorithm, agent={"network": {"torso": [8]}, "max_final_epsilon": 0.5})
+    state, drawn = workflow.init(0), []
+    for _ in range(16):
+        drawn.append(np.asarray(recurrent_state_of(state.env_state).drawn))
+        _, state = workflow.step(state)
+    assert len(np.unique(np.stack(drawn)[:, 0])) > 2
+    assert np.isfinite(workflow.evaluate(state).episode_return)
 
 
 def test_its_network_sees_normalised_observations() -> None:

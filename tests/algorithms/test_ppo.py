@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.ops.optimization import Optimizer
@@ -13,7 +14,7 @@ from evorl.ops.schedules import Schedule
 from tests.conformance.agent import AgentContract
 from tests.conformance.workflow import WorkflowContract
 from tests.support.every_probe import ActorCriticProbes, RecurrentActorCriticProbes, train_on_every_probe
-from tests.support.small_workflows import PPO_CONFIG, small
+from tests.support.small_workflows import PPO_CONFIG, assert_close, small
 
 
 class TestContract(WorkflowContract):
@@ -97,19 +98,35 @@ def _moved(before: Any, after: Any) -> bool:
     return any(bool((a != b).any()) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True))
 
 
-def test_the_value_function_learns_at_its_own_rate() -> None:
-    sgd = {"name": "sgd", "learning_rate": 0.01}
-    workflow = small("ppo", value_learning_rate_scale=0.5, num_epochs=1, num_minibatches=1, optimizer=sgd)
+@pytest.mark.parametrize(("num_epochs", "num_value_epochs"), [(1, 3), (3, 1), (2, 2)])
+def test_the_two_networks_may_have_passes_of_their_own(num_epochs: int, num_value_epochs: int) -> None:
+    """Each takes ``passes x minibatches`` steps of its own optimizer, and both learn."""
+    workflow = small("ppo", num_epochs=num_epochs, num_value_epochs=num_value_epochs, num_minibatches=2)
     state = workflow.init(0)
-    first = state.agent_state.params
-    _, as_it_is = small("ppo", num_epochs=1, num_minibatches=1, optimizer=sgd).step(state)
-    _, half = workflow.step(state)
-    _, none = workflow.replace(value_learning_rate_scale=0.0).step(state)
-    assert _moved(first.value, half.agent_state.params.value)
-    assert not _moved(first.value, none.agent_state.params.value)
-    assert _moved(first.policy, none.agent_state.params.policy)
-    expected = jax.tree.map(lambda a, b: 0.5 * (a + b), first.value, as_it_is.agent_state.params.value)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), half.agent_state.params.value, expected)
+    metrics, after = workflow.step(state)
+    for part, passes in {"policy": num_epochs, "value": num_value_epochs}.items():
+        counts = {int(x) for x in jax.tree.leaves(after.opt_state[part]) if np.issubdtype(x.dtype, np.integer)}
+        assert counts == {2 * passes}
+        assert _moved(state.agent_state.params[part], after.agent_state.params[part])
+    assert np.isfinite(metrics.policy_loss + metrics.value_loss)
+
+
+def test_a_further_pass_of_the_value_function_leaves_the_policy_alone() -> None:
+    settings = {"num_epochs": 1, "num_minibatches": 1}  # of which no shuffle shows
+    few, many = (small("ppo", num_value_epochs=passes, **settings) for passes in (1, 4))
+    state = few.init(0)
+    params = [workflow.step(state)[1].agent_state.params for workflow in (few, many)]
+    assert_close(params[1].policy, params[0].policy, 1e-6)
+    assert _moved(params[0].value, params[1].value)
+    held = many.replace(target_kl=0.0).step(state)[1].agent_state.params  # of the policy alone
+    assert _moved(few.replace(target_kl=0.0).step(state)[1].agent_state.params.value, held.value)
+
+
+def test_passes_of_their_own_need_networks_of_their_own() -> None:
+    with pytest.raises(ValueError, match=r"num_value_epochs=3.*agent.network.shared=false"):
+        small("ppo", num_value_epochs=3, agent={"network": {"torso": [8], "shared": True}})
+    with pytest.raises(ValueError, match="num_value_epochs must be a positive whole number, got 0"):
+        small("ppo", num_value_epochs=0)
 
 
 def test_the_loss_has_the_value_networks_squared_parameters() -> None:

@@ -7,8 +7,10 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import evorl
 from evorl.cli import main as cli
 from evorl.runs.folder import RunFolder
 from evorl.sweeps.part import Part
@@ -138,3 +140,13 @@ def test_without_evaluations_nothing_could_be_compared(tmp_path: Path, capsys: p
     with pytest.raises(SystemExit):
         run(*QUICK, SETTINGS, "eval_interval=0", f"runs_folder={tmp_path}")
     assert "Settings are compared by evaluations, and eval_interval is 0" in capsys.readouterr().err
+
+
+def test_the_best_of_a_sweep_is_drawn_and_loaded(
+    swept: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its seeds are told apart by the evaluations that the sweep recorded."""
+    (best,) = swept[0].glob("ppo-cartpole-sweep/*/best")
+    assert evorl.render(run=best, episodes=1, size=24, frames=2, format="png").stat().st_size
+    assert re.search(r"seed_number=[01] of 2 seeds \(the best by evaluation", capsys.readouterr().out)
+    assert evorl.load_policy(best)(np.zeros(4)) in (0, 1)

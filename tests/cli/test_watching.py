@@ -9,11 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+import evorl
 from evorl.cli import main as cli
 from evorl.cli.watching import FORMATS, OPTIONS, render_from_arguments
+from evorl.reports.seed_choice import choose_seed
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 
@@ -86,6 +89,7 @@ def test_a_page_of_what_has_no_bodies_holds_the_picture(trained: RunFolder, tmp_
         (["run=a", "cells=best"], "cells must be a number of elites"),
         (["run=a", "seed=-1"], "seed must be a whole number from 0"),
         (["run=a", "checkpoint=first"], "checkpoint must be best, latest or an iteration; got first."),
+        (["run=a", "seed_number=-1"], "seed_number must be best or a whole number from 0"),
         (["run=a", "trust=1"], "trust must be true or false"),
     ],
 )
@@ -93,6 +97,43 @@ def test_arguments_are_checked(arguments: list[str], said: str) -> None:
     with pytest.raises(ValueError) as error:
         render_from_arguments(arguments)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(["agent=random"], id="one agent"),
+        pytest.param(["agent=ec/openes", "optimizer.pop_size=4"], id="evolution"),
+        pytest.param(["agent=meta/pbt", "pop_size=2", "inner.num_envs=2", "inner.rollout_length=8"], id="population"),
+        pytest.param(["agent=qd/map_elites", "pop_size=4"], id="archive"),
+    ],
+)
+def test_of_several_seeds_one_is_shown(
+    kind: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also by the functions of a notebook, and of every kind of run: by default the best by its evaluation."""
+    own = [setting for setting in SMALL if not setting.startswith(("agent=", "num_envs", "rollout_length"))]
+    of_agent = ["num_envs=2", "rollout_length=8"] if kind == ["agent=random"] else []
+    folder = evorl.train(*own, *of_agent, *kind, num_seeds=2, runs_folder=tmp_path)
+    capsys.readouterr()
+    best = choose_seed(folder, 2, 10**9).number
+    small = {"run": folder, "size": 24, "frames": 2, "format": "png"}
+    if "map_elites" not in kind[0]:
+        small["episodes"] = 1
+    assert evorl.render(**small).stat().st_size
+    assert f"seed_number={best} of 2 seeds (the best by evaluation" in capsys.readouterr().out
+    other = evorl.render(**small, seed_number=1 - best)
+    assert f"seed_number_{1 - best}" in other.name
+    assert f"seed_number={1 - best} of 2 seeds:" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+        evorl.render(**small, seed_number=2)
+    if kind != ["agent=random"]:  # whose policy has no observation
+        observation = np.zeros(4)
+        actions = [evorl.load_policy(folder, seed_number=number)(observation) for number in ("best", best)]
+        assert actions[0] == actions[1]
+    monkeypatch.setattr(sys, "argv", ["evorl", f"run={folder}"])
+    cli.evaluate()
+    assert "for each of 2 seeds" in capsys.readouterr().out
 
 
 def test_cells_need_an_archive(trained: RunFolder) -> None:

@@ -20,8 +20,10 @@ def rate_of(value: Any) -> Any:
 def test_a_schedule_is_a_number_or_a_mapping() -> None:
     assert rate_of(1) == 1.0
     assert isinstance(rate_of(1), float)
-    rate = rate_of({"start": 2, "end": 0, "share": 0.5, "kind": "exponential"})
-    assert (rate.start, rate.end, rate.share, rate.kind) == (2.0, 0.0, 0.5, "exponential")
+    rate = rate_of({"start": 2, "end": 0.1, "share": 0.5, "kind": "exponential"})
+    assert (rate.start, rate.end, rate.share, rate.kind) == (2.0, 0.1, 0.5, "exponential")
+    rate = rate_of({"start": 2})
+    assert (rate.start, rate.end, rate.share, rate.kind) == (2.0, 0.0, 1.0, "linear")
     schedule = Schedule(1.0, 0.0)
     assert rate_of(schedule) is schedule
 
@@ -42,7 +44,12 @@ def test_an_optimizer_has_options() -> None:
         ("fast", "optimizer.learning_rate must be a number of at least 0, got 'fast'"),
         ({"start": -1, "end": 0}, "optimizer.learning_rate.start must be a number of at least 0, got -1"),
         ({"start": 1, "end": -0.5}, "optimizer.learning_rate.end must be a number of at least 0, got -0.5"),
-        ({"start": 1}, "optimizer.learning_rate.end is missing"),
+        ({"end": 1}, "optimizer.learning_rate.start is missing"),
+        (
+            {"start": 1, "kind": "exponential"},
+            "optimizer.learning_rate.end must be above 0 for kind=exponential.*got 0",
+        ),
+        ({"start": 0, "end": 1, "kind": "exponential"}, "optimizer.learning_rate.start must be above 0.*got 0"),
         ({"start": 1, "ende": 0}, "here is no key of optimizer.learning_rate 'ende'. Did you mean 'end'"),
         ({"start": 1, "end": 0, "share": 0}, "optimizer.learning_rate.share must be a number above 0, got 0"),
         ({"start": 1, "end": 0, "kind": "liner"}, "optimizer.learning_rate.kind is one of .* Did you mean 'linear'"),

@@ -22,6 +22,7 @@ from evorl.execution.compile_clock import CompileClock
 from evorl.execution.learning import TrainingDiverged
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
+from tests.conformance.seeds import SeedContract
 from tests.support.compilation import compiled_to_run_long
 from tests.support.compiled_names import compiled_names
 from tests.support.key_record import KeyRecord
@@ -35,7 +36,7 @@ NUM_SEEDS, NUM_DEVICES = 3, 4  # which cannot share seeds evenly: so they share 
 TOGETHER = {"num_seeds": NUM_SEEDS, "devices": NUM_DEVICES}
 
 
-class WorkflowContract:
+class WorkflowContract(SeedContract):
     """Inherit as ``Test...``, and say ``workflow`` and ``SMALL``; the other attributes where defaults do not fit."""
 
     workflow: ClassVar[type[Workflow]]

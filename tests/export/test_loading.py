@@ -12,6 +12,7 @@ import pytest
 
 import evorl
 from evorl.export.loading import LoadedPolicy, acting_agent, stored_policy
+from evorl.reports.seed_choice import choose_seed
 from evorl.runs.checkpointer import CheckpointError
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -38,12 +39,24 @@ def test_each_seed_has_a_policy_of_its_own(trained: RunFolder) -> None:
         stored_policy(trained.path, seed_number=2)
 
 
+def test_the_best_seed_by_evaluation_is_the_default(trained: RunFolder) -> None:
+    obs = {"obs": np.ones((1, 4), np.float32)}
+    best = choose_seed(trained.path, 2, 64).number
+    of_each = [stored_policy(trained.path, seed_number=i).policy.rows(obs)["action_scores"] for i in range(2)]
+    default = stored_policy(trained.path)
+    assert default.seed.number == best
+    assert np.array_equal(default.policy.rows(obs)["action_scores"], of_each[best])
+    assert "best by evaluation" in default.in_words()
+
+
 def test_which_checkpoint_is_told(trained: RunFolder) -> None:
     policy = stored_policy(trained.path.name, trained.path.parent, checkpoint="latest", sample=True)
-    assert policy.in_words() == "PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, drawn actions"
+    assert policy.in_words().startswith("PPO in gymnax/CartPole-v1, the latest checkpoint of 64 steps, seed_number=")
+    assert policy.in_words().endswith(", drawn actions")
     assert len(policy.policy.draws) == 1
     (step,) = (int(path.name) for path in trained.checkpoints.glob("[0-9]*"))
-    assert "iteration 2 of 64 steps, greedy actions" in stored_policy(trained.path, checkpoint=step).in_words()
+    words = stored_policy(trained.path, checkpoint=step, seed_number=1).in_words()
+    assert "iteration 2 of 64 steps, seed_number=1 of 2 seeds, greedy actions" in words
     with pytest.raises(CheckpointError):
         stored_policy(trained.path, checkpoint=step + 1)
     with pytest.raises(RunFolderError, match="There is no folder"):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 
 from evorl.networks.torsos import PRESETS, Convolution, Dense, ResidualStage, Torso, build_torso, dense_torso
 
@@ -44,6 +45,44 @@ def test_dense_layers_compute_what_they_say() -> None:
     np.testing.assert_allclose(_output(module, params, X), expected, rtol=1e-4, atol=1e-5)
     kernel = _params(dense_torso(4))["Dense_0"]["kernel"]
     np.testing.assert_allclose(kernel.T @ kernel, 2.0 * np.eye(4), atol=1e-5)
+
+
+def test_a_layer_may_have_an_activation_of_its_own() -> None:
+    module = build_torso({"torso": [{"dense": {"size": 8, "activation": "identity"}}, 2], "activation": "relu"})
+    params = _params(module)
+    hidden = X @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]
+    expected = np.maximum(hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"], 0.0)
+    np.testing.assert_allclose(_output(module, params, X), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer", [{"conv": {"filters": 2, "activation": "relu"}}, {"residual": {"filters": 2, "activation": "relu"}}]
+)
+def test_images_too(layer: dict) -> None:
+    both = [build_torso({"torso": [layer, "flatten"], "activation": name}) for name in ("tanh", "relu")]
+    params = _params(both[0], IMAGES)
+    np.testing.assert_array_equal(*(_output(module, params, IMAGES) for module in both))
+    assert (_output(both[0], params, IMAGES) >= 0.0).all()
+
+
+def test_learned_activations_of_single_layers() -> None:
+    kaf = {"dense": {"size": 8, "activation": {"name": "kaf", "kernel": "rbf2d"}}}
+    params = _params(build_torso({"torso": [kaf, 4]}))
+    assert params["Dense_1"]["kernel"].shape == (4, 4)
+    with pytest.raises(ValueError, match=r"no activation 'rely'\. Did you mean 'relu'"):
+        build_torso({"torso": [{"dense": {"size": 8, "activation": "rely"}}]})
+    odd = {"dense": {"size": 7, "activation": {"name": "kaf", "kernel": "rbf2d"}}}
+    with pytest.raises(ValueError, match="7"):
+        build_torso({"torso": [odd]})
+
+
+def test_layers_by_type_are_answered_by_their_kind() -> None:
+    theirs = {"type": "Convolution", "activation": "elu", "n_filters": 8, "filter_size": [3, 3], "stride": [2, 2]}
+    with pytest.raises(ValueError, match="has a type") as error:
+        build_torso({"torso": [{**theirs, "border": "valid"}]})
+    ours = str(error.value).partition("kind here: ")[2].rstrip(".")
+    assert ours == "{conv: {activation: elu, filters: 8, size: 3, stride: 2, border: valid}}"
+    assert build_torso({"torso": [yaml.safe_load(ours), "flatten"]}).layers[0].activation == "elu"
 
 
 def test_layer_norm_stands_before_the_activation() -> None:

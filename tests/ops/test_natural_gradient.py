@@ -212,6 +212,47 @@ SEARCHES = {
 }
 
 
+# A gain of 0.05 of the expected one, a divergence of 1.4 times the bound: one rule accepts what the other refuses.
+RULES = {
+    # the rule, gain, divergence, expected gain -> accepted
+    "the gain is too small": ("gain", 0.05, 0.0, 1.0, False),
+    "the divergence does not matter": ("gain", 0.2, 100.0, 1.0, True),
+    "no gain": ("gain", 0.0, 0.0, 1.0, False),
+    "a small gain will do": ("divergence", 0.05, 0.014, 1.0, True),
+    "no loss will do": ("divergence", 0.0, 0.014, 1.0, True),
+    "a loss will not": ("divergence", -1e-6, 0.0, 1.0, False),
+    "too far": ("divergence", 1.0, 0.016, 1.0, False),
+    "infinite": ("divergence", np.inf, 0.0, 1.0, False),
+    "both": ("gain_and_divergence", 0.2, 0.009, 1.0, True),
+    "both but the bound": ("gain_and_divergence", 0.2, 0.011, 1.0, False),
+    "both but the gain": ("gain_and_divergence", 0.05, 0.009, 1.0, False),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_step_is_accepted_by_its_rule(name: str) -> None:
+    rule, gain, divergence, expected, accepted = RULES[name]
+    region = TrustRegion(max_kl=0.01, accept_by=rule)
+    assert bool(region.accepts(*map(jnp.float32, (gain, divergence, expected)))) is accepted
+
+
+@pytest.mark.parametrize("rule", ["gain", "divergence", "gain_and_divergence"])
+def test_a_search_halves_and_keeps_the_old_parameters_where_it_fails(rule: str) -> None:
+    """As RELAAX's line searches do, in ten trials at most."""
+    region = TrustRegion(accept_by=rule, backtrack_factor=0.5, max_kl=1e-3)
+    step, old = Step(jnp.float32(0.5), jnp.float32(0.5)), jnp.float32(2.0)
+
+    def search(sign: jax.Array) -> Any:
+        return region.search(lambda x: (sign * (x - old), 0.5 * (x - old) ** 2), old, step)
+
+    found, failed = (jax.jit(search)(sign) for sign in (1.0, -1.0))
+    assert bool(found.accepted)
+    assert float(found.fraction) == {"gain": 1.0, "divergence": 2.0**-4, "gain_and_divergence": 2.0**-4}[rule]
+    assert not bool(failed.accepted)
+    assert int(failed.num_trials) == 10
+    assert float(failed.params) == 2.0
+
+
 searched = jax.jit(lambda region, step, first: region.search(_parabola, jnp.float32(0.0), step, first))
 
 

@@ -16,7 +16,6 @@ from evorl.rendering.players import (
     best_policy,
     checked_cells,
     has_archive,
-    of_first_seed,
     players_of,
     spread_cells,
 )
@@ -83,10 +82,3 @@ def test_of_a_population_the_member_with_the_best_score_plays() -> None:
     members = State(agent_state=agent_state([1.0, 2.0, 3.0]))
     state = State(members=members, scores=jnp.array([0.5, 4.0, jnp.nan]))
     assert float(best_policy(state).params.policy["w"]) == 2.0
-
-
-def test_of_several_seeds_the_first_is_shown() -> None:
-    state = State(agent_state=agent_state([7.0, 8.0]))
-    seeds = workflow(execution=SimpleNamespace(num_seeds=2))
-    assert float(of_first_seed(seeds, state).agent_state.params.policy["w"]) == 7.0
-    assert of_first_seed(workflow(), state) is state

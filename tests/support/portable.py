@@ -18,6 +18,7 @@ from evorl.export.loading import StoredPolicy
 from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
 from evorl.ops.normalization import update_statistics
+from evorl.reports.seed_choice import SeedChoice
 from tests.support.small_workflows import fresh_state, small
 
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
@@ -46,7 +47,9 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 def stored(name: str, folder: Path, sample: bool = False) -> StoredPolicy:
     """One of ``POLICIES``, as if it were of a run in ``folder``."""
     policy, env = _made(name, sample)
-    return StoredPolicy(policy, folder, env, {}, env.title or "", POLICIES[name][0], 64, "latest", sample, ())
+    return StoredPolicy(
+        policy, folder, env, {}, env.title or "", POLICIES[name][0], 64, "latest", sample, SeedChoice(0, ""), ()
+    )
 
 
 @functools.cache

@@ -24,8 +24,12 @@ def _plain(workflow: Any, num_iterations: int) -> Any:
 
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
-    [("a2c", {"optimizer": ADAM}), ("dqn", {"updates_per_iteration": 1, "learning_starts": 0, "optimizer": ADAM})],
-    ids=["a2c", "dqn"],
+    [
+        ("a2c", {"optimizer": ADAM}),
+        ("a2c", {"optimizer": ADAM, "value_learning_rate_scale": 0.25}),
+        ("dqn", {"updates_per_iteration": 1, "learning_starts": 0, "optimizer": ADAM}),
+    ],
+    ids=["a2c", "a2c, values slower", "dqn"],
 )
 def test_one_worker_is_the_ordinary_training_to_the_bit(algorithm: str, changes: dict) -> None:
     """In fifo and delay_compensation, and in averaging of one; schedules and target networks included."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 
+from evorl.execution import programs
 from evorl.ops.normalization import init_statistics, update_statistics
-from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, small
+from evorl.workflows.on_policy import Begin, Passes, scan_updates
+from tests.support.small_workflows import EPISODE_STEPS, NUM_ENVS, assert_close, assert_identical, small
 
 LENGTH = 8
 
@@ -43,3 +47,73 @@ def test_a_trajectory_has_every_environment_on_every_step() -> None:
     assert {leaf.shape[:2] for leaf in jax.tree.leaves(trajectory)} == {(LENGTH, NUM_ENVS)}
     np.testing.assert_array_equal(trajectory.next_obs[:-1], trajectory.obs[1:])
     np.testing.assert_array_equal(state.env_state.obs, trajectory.next_obs[-1])
+
+
+SGD = {"name": "sgd", "learning_rate": 0.01}
+ONE_UPDATE = {"num_epochs": 1, "num_minibatches": 1}
+# Those whose optimizer steps a policy and a value function together, with one gradient step in an iteration.
+ACTOR_CRITICS = {"a2c": {}, "reinforce": {}, "ppo": ONE_UPDATE, "impala": ONE_UPDATE}
+WITH_MINIBATCHES = ("ppo", "impala", "trpo", "pqn")
+STEPS = ("environment", "update")
+
+
+def _params(workflow: Any, state: Any) -> Any:
+    return programs.iterate_program(workflow, jax.tree.map(jax.numpy.copy, state), 2)[1].agent_state.params
+
+
+@pytest.mark.parametrize("algorithm", ACTOR_CRITICS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_value_function_learns_at_its_own_rate(algorithm: str, shared: bool) -> None:
+    """By ``value_learning_rate_scale`` times the step, of its head alone where the rest is shared."""
+    settings = {**ACTOR_CRITICS[algorithm], "optimizer": SGD, "agent": {"network": {"torso": [8], "shared": shared}}}
+    plain = small(algorithm, **settings)
+    state = plain.init(0)
+    first = state.agent_state.params
+    params = {scale: small(algorithm, value_learning_rate_scale=scale, **settings).step(state)[1] for scale in (0.5, 0)}
+    half, none = (params[scale].agent_state.params for scale in (0.5, 0))
+    whole = plain.step(state)[1].agent_state.params
+    assert_close(half.value, jax.tree.map(lambda a, b: 0.5 * (a + b), first.value, whole.value), 1e-6)
+    assert_identical(none.value, first.value)
+    others = [name for name in first if name != "value"]
+    for name in others:
+        assert_close(half[name], whole[name], 1e-6)
+    assert len(others) == 1 + shared
+
+
+def test_a_rate_of_a_value_function_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"value_learning_rate_scale=0.5 .*does not have: give agent.baseline=true"):
+        small("reinforce", value_learning_rate_scale=0.5, agent={"network": {"torso": [8]}, "baseline": False})
+
+
+@pytest.mark.parametrize("algorithm", WITH_MINIBATCHES)
+def test_schedules_may_advance_with_every_gradient_step(algorithm: str) -> None:
+    """To the same end; a constant rate is the same by either step."""
+    schedule = {"name": "sgd", "learning_rate": {"start": 0.1, "end": 0.0}}
+    settings = {"num_epochs": 2, "num_minibatches": 2}
+    by_step = {step: small(algorithm, optimizer=schedule, schedule_step=step, **settings) for step in STEPS}
+    state = by_step["update"].init(0)
+    seen = {step: _params(workflow, state) for step, workflow in by_step.items()}
+    with pytest.raises(AssertionError):
+        assert_identical(*seen.values())
+    constant = [small(algorithm, optimizer=SGD, schedule_step=step, **settings) for step in STEPS]
+    assert_close(*(_params(workflow, state) for workflow in constant), 1e-6)
+    with pytest.raises(ValueError, match="schedule_step is one of environment, update"):
+        small(algorithm, schedule_step="updates")
+
+
+def test_progress_between_gradient_steps_is_that_of_the_steps() -> None:
+    """Four updates are an iteration, 20 of these the training; two calls that share them advance as one does."""
+    workflow = small("ppo", num_epochs=2, num_minibatches=2, schedule_step="update")
+    batch, key = np.zeros((4, 1), np.float32), jax.random.key(0)
+
+    def update(carry: Any, minibatch: Any, progress: Any) -> tuple[Any, Any]:
+        return carry, progress
+
+    start = jax.numpy.float32(0.5)
+    begin = Begin(key, start)
+    _, progress = scan_updates(workflow, update, 0, batch, begin)
+    np.testing.assert_allclose(progress, 0.5 + np.arange(4) / 4 / 20, rtol=1e-6)
+    passes = [scan_updates(workflow, update, 0, batch, begin, Passes(i, 1, 2))[1] for i in range(2)]
+    np.testing.assert_allclose(np.concatenate(passes), progress, rtol=1e-6)
+    _, constant = scan_updates(workflow.replace(schedule_step="environment"), update, 0, batch, begin)
+    np.testing.assert_array_equal(constant, 0.5)

@@ -101,7 +101,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
             {"replay": RANDOM, "env": {"factory": "tests.support.countdown:Countdown"}},
             "replay.overwrite=random gives each episode as much room as the environment's time limit, and",
         ),
-        ("ppo", {}, "replay says what is drawn out of a replay buffer, and PPOWorkflow has none"),
+        ("ppo", {}, "sets up a replay buffer, which PPOWorkflow does not have: leave it out"),
     ],
 )
 def test_what_cannot_be_is_told(algorithm: str, changes: dict[str, Any], words: str) -> None:

@@ -1,0 +1,45 @@
+"""The package ``evorl.algorithms`` by its singular name: ``evorl.algorithm.ppo`` is ``evorl.algorithms.ppo``.
+
+Modules are the same objects under both names, so that a class has one identity.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+_HERE, _THERE = f"{__name__}.", "evorl.algorithms."
+
+
+class _SameModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads ``evorl.algorithm.<name>`` as ``evorl.algorithms.<name>``."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return a spec for the algorithms that exist."""
+        name = fullname.removeprefix(_HERE)
+        if name == fullname or importlib.util.find_spec(_THERE + name) is None:
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the algorithm's module in the place of the empty one, from which imports take it."""
+        name = module.__name__
+        sys.modules[name] = importlib.import_module(_THERE + name.removeprefix(_HERE))
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Return an algorithm's module that was not imported yet."""
+    try:
+        return importlib.import_module(_HERE + name)
+    except ModuleNotFoundError as error:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
+
+
+sys.meta_path.append(_SameModules())

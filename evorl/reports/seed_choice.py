@@ -1,0 +1,81 @@
+"""Choice of one seed of a run that trained several side by side: by number, or the best by evaluation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evorl.recorders.run_status import EVALUATION
+from evorl.reports.recorded_run import RecordedRun
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+
+BEST = "best"
+
+
+class SeedChoice(NamedTuple):
+    """A seed of a run.
+
+    Attributes:
+        number: of the seed; the first is 0.
+        description: the seed and why it was chosen, such as ``seed_number=2 of 4 seeds (the best by
+            evaluation, with a return of 89.3)``; empty for a run of one seed.
+    """
+
+    number: int
+    description: str
+
+
+def checked_seed_number(value: Any) -> int | str:
+    """Return a value of ``seed_number``: ``best``, or a number from 0, also as text.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if number == BEST or (type(number) is int and number >= 0):
+        return number
+    raise ValueError(f"seed_number must be best or a whole number from 0, got {value!r}.")
+
+
+def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: int | str = BEST) -> SeedChoice:
+    """Choose a seed of a checkpoint.
+
+    Args:
+        folder: of the run.
+        num_seeds: of the run; ``None`` for one seed without an axis.
+        timesteps: of the checkpoint; the last evaluation until then decides. An evaluation of the untrained policy does
+            not count.
+        requested: a number, or ``best``: the seed with the greatest mean return; the first one where no evaluation of
+            each seed was recorded. Numbers are not compared with the run, see ``execution.seeds.state_of_seed``.
+    """
+    if requested != BEST:
+        return SeedChoice(int(requested), _described(int(requested), num_seeds))
+    if num_seeds is None:
+        return SeedChoice(0, "")
+    returns = _returns_of_seeds(folder, num_seeds, timesteps)
+    if not any(map(math.isfinite, returns)):
+        return SeedChoice(0, f"{_described(0, num_seeds)} (no evaluation of each seed is recorded)")
+    number = max(range(num_seeds), key=lambda i: returns[i])
+    reason = f"the best by evaluation, with a return of {returns[number]:,.1f}"
+    return SeedChoice(number, f"{_described(number, num_seeds)} ({reason})")
+
+
+def _described(number: int, num_seeds: int | None) -> str:
+    return "" if num_seeds is None else f"seed_number={number} of {num_seeds} seeds"
+
+
+def _returns_of_seeds(folder: Path, num_seeds: int, timesteps: int) -> list[float]:
+    """The return of each seed in the last evaluation until ``timesteps``; -inf for one without a finite return."""
+    returns = [-math.inf] * num_seeds
+    try:
+        curves = RecordedRun(RunFolder(folder), folder.name).curves
+    except RunFolderError:
+        return returns
+    seeds = [curves.get(f"{EVALUATION}_seed_{i}") for i in range(num_seeds)]
+    steps = {float(step) for curve in seeds if curve is not None for step in curve.steps if 0 < step <= timesteps}
+    for i, curve in enumerate(seeds):
+        values = [] if curve is None or not steps else curve.values[curve.steps == max(steps)].tolist()
+        returns[i] = values[-1] if values else -math.inf
+    return returns

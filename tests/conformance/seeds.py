@@ -1,0 +1,31 @@
+"""The promise of every workflow on the seeds that it trains side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+
+from evorl.execution import programs
+from evorl.execution.seeds import state_of_seed
+
+
+class SeedContract:
+    """A part of ``WorkflowContract``, which makes workflows."""
+
+    make: Any
+
+    def test_one_seed_of_several_is_a_state_of_its_own(self) -> None:
+        """Its shapes are those of a run of one seed: what is drawn, exported or played is taken from either."""
+        alone, together = (self.make(num_seeds=num_seeds) for num_seeds in (1, 2))
+        key = jax.random.key(0)
+        state = jax.eval_shape(
+            lambda: state_of_seed(together.execution, programs.initial_state(together, key), 1),
+        )
+        shapes = jax.eval_shape(programs.initial_state, alone, key)
+        assert jax.tree.structure(state) == jax.tree.structure(shapes)
+        for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
+            assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        with pytest.raises(ValueError, match="seed_number=2: the run has 2 seeds"):
+            state_of_seed(together.execution, shapes, 2)
