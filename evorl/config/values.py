@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.config.names import did_you_mean, no_such
+from evorl.config.own_parts import OwnName, is_own_name
 
 if TYPE_CHECKING:
     from evorl.types import PyTreeNode  # imports JAX, which settings that are no workflow's do without
@@ -102,6 +103,10 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(kinds) < len(members):
         return None
+    if OwnName in kinds:
+        if is_own_name(value):
+            return value
+        kinds = [kind for kind in kinds if kind is not OwnName]
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:

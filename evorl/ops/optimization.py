@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from evorl.config.names import did_you_mean, load_named
+from evorl.config.own_parts import OwnName, is_own_name, setting_names
 from evorl.ops import collectives
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
@@ -53,9 +55,16 @@ _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight
 @functools.cache
 def _arguments(name: str) -> Mapping[str, Any]:
     """The arguments of optax's function of that name that a config can give, and their defaults."""
+    if is_own_name(name):
+        return setting_names(_maker(name), num_inputs=1)[0]
     arguments = inspect.signature(getattr(optax, name)).parameters.values()
     no_numbers = ("learning_rate", "mask", "dtype")
     return {x.name: x.default for x in arguments if not x.name.endswith(no_numbers)}
+
+
+def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
+    """The function that makes the optimizer: of optax, or of the user's own."""
+    return load_named(name, "optimizer.name") if is_own_name(name) else getattr(optax, name)
 
 
 class Switch(PyTreeNode):
@@ -68,7 +77,8 @@ class Optimizer(PyTreeNode):
     """An optax optimizer built inside the traced function, so that its numbers are data.
 
     Attributes:
-        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on.
+        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on; or
+            package.module:function of your own, which takes the learning rate first.
         learning_rate: step size.
         max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
         epsilon: the stabilising constant, where the optimizer has one; ``None`` for the one it usually has.
@@ -81,7 +91,7 @@ class Optimizer(PyTreeNode):
         ValueError: there is no such optimizer, or it has no such option.
     """
 
-    name: OptimizerName = "adam"
+    name: OptimizerName | OwnName = "adam"
     learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
     epsilon: float | None = None
@@ -98,9 +108,12 @@ class Optimizer(PyTreeNode):
     }
 
     def __post_init__(self) -> None:
-        if self.name not in typing.get_args(OptimizerName):
-            valid = ", ".join(typing.get_args(OptimizerName))
-            raise ValueError(f"optimizer.name is one of {valid}; got {self.name!r}.")
+        if is_own_name(self.name):
+            _maker(self.name)
+        elif self.name not in typing.get_args(OptimizerName):
+            valid = typing.get_args(OptimizerName)
+            hint = did_you_mean(self.name, valid)
+            raise ValueError(f"optimizer.name is one of {', '.join(valid)}; got {self.name!r}.{hint}")
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
                 f"optimizer.beta1 is for adam and its like, and optimizer.name is {self.name}: leave one of them."
@@ -115,8 +128,9 @@ class Optimizer(PyTreeNode):
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
-            hint = f"that is optimizer.{fields[0]}" if fields else f"there are: {', '.join(valid) or 'none'}"
-            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}.")
+            there_are = f"there are: {', '.join(valid) or 'none'}.{did_you_mean(name, valid)}"
+            hint = f"that is optimizer.{fields[0]}." if fields else there_are
+            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}")
         if isinstance(value, Switch) or value is None:
             return value
         if isinstance(valid[name], bool) != isinstance(value, bool):
@@ -133,7 +147,7 @@ class Optimizer(PyTreeNode):
         for field, argument in _ARGUMENTS_OF_FIELDS.items():
             if getattr(self, field) is not None and argument in _arguments(self.name):
                 options[argument] = getattr(self, field)
-        make = getattr(optax, self.name)
+        make = _maker(self.name)
         parts = [] if self.max_grad_norm is None else [optax.clip_by_global_norm(self.max_grad_norm)]
         if self.weight_decay is None or "weight_decay" in options:
             return optax.chain(*parts, make(rate, **options))

@@ -17,6 +17,7 @@ import optax
 
 from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.safeguards import advance
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
@@ -75,7 +76,7 @@ class OpenES(GaussianStrategy):
             updates = jax.tree.map(lambda update, x: update - self.weight_decay * x, updates, state.mean)
         step_size = self.lr_schedule.value_at(state.generation)
         mean = jax.tree.map(lambda x, update: x + step_size * update, state.mean, updates)
-        return state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1)
+        return advance(state, state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1))
 
 
 @functools.cache
