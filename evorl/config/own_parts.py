@@ -1,4 +1,4 @@
-"""Parts of the user's own: a config names a class or a function as ``package.module:name``, with its settings beside it.
+"""Parts of the user's own: a config names a class or a function as ``package.module:name``, with settings beside it.
 
 Wherever a config names a part of evorl, such as an optimizer, a layer or an activation, it may name one of the user's
 instead. Names are resolved by ``load_named``, which decides whether they may become code.
@@ -10,11 +10,9 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NewType
+from typing import Any
 
 from evorl.config.names import load_named, no_such
-
-OwnName = NewType("OwnName", str)  # in a field's annotation: the field takes such a name beside its other values
 
 
 def is_own_name(value: Any) -> bool:

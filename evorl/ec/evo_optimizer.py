@@ -91,7 +91,7 @@ class EvoOptimizer(PyTreeNode):
         """The state of the next generation, given the fitness ``[P]`` of this one."""
 
     def tellable(self, fitness: jax.Array) -> jax.Array:
-        """Fitness ``[P]`` as ``tell`` takes it: failures have the worst finite one unless ``tell`` ranks them itself."""
+        """Fitness ``[P]`` as ``tell`` takes it: failures get the worst finite one unless it ranks them itself."""
         return fitness if self.ranks_failures else failures_to_worst(fitness)
 
     @abstractmethod

@@ -32,7 +32,7 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Entries of ``new`` where they are finite, of ``old`` elsewhere: what an operation changes stays in float range."""
+    """Entries of ``new`` where they are finite, of ``old`` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.config.names import did_you_mean, load_named
-from evorl.config.own_parts import OwnName, is_own_name, setting_names
 from evorl.ops import collectives
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack
-from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import OwnName, Params, PyTreeDict, PyTreeNode, pytree_field
 
 # Those of optax that need nothing but gradients and parameters, which may be scalars.
 OptimizerName: TypeAlias = Literal[
@@ -55,16 +53,14 @@ _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight
 @functools.cache
 def _arguments(name: str) -> Mapping[str, Any]:
     """The arguments of optax's function of that name that a config can give, and their defaults."""
-    if is_own_name(name):
-        return setting_names(_maker(name), num_inputs=1)[0]
-    arguments = inspect.signature(getattr(optax, name)).parameters.values()
-    no_numbers = ("learning_rate", "mask", "dtype")
+    _, *arguments = inspect.signature(_maker(name)).parameters.values()  # the first one is the learning rate
+    no_numbers = ("mask", "dtype")
     return {x.name: x.default for x in arguments if not x.name.endswith(no_numbers)}
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
     """The function that makes the optimizer: of optax, or of the user's own."""
-    return load_named(name, "optimizer.name") if is_own_name(name) else getattr(optax, name)
+    return name.function if isinstance(name, OwnName) else getattr(optax, name)
 
 
 class Switch(PyTreeNode):
@@ -108,12 +104,9 @@ class Optimizer(PyTreeNode):
     }
 
     def __post_init__(self) -> None:
-        if is_own_name(self.name):
-            _maker(self.name)
-        elif self.name not in typing.get_args(OptimizerName):
-            valid = typing.get_args(OptimizerName)
-            hint = did_you_mean(self.name, valid)
-            raise ValueError(f"optimizer.name is one of {', '.join(valid)}; got {self.name!r}.{hint}")
+        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
+            valid = ", ".join(typing.get_args(OptimizerName))
+            raise ValueError(f"optimizer.name is one of {valid}; got {self.name!r}.")
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
                 f"optimizer.beta1 is for adam and its like, and optimizer.name is {self.name}: leave one of them."
@@ -128,9 +121,8 @@ class Optimizer(PyTreeNode):
         valid = {x: default for x, default in _arguments(self.name).items() if x not in _ARGUMENTS_OF_FIELDS.values()}
         if name not in valid:
             fields = [field for field, argument in _ARGUMENTS_OF_FIELDS.items() if argument == name]
-            there_are = f"there are: {', '.join(valid) or 'none'}.{did_you_mean(name, valid)}"
-            hint = f"that is optimizer.{fields[0]}." if fields else there_are
-            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}")
+            hint = f"that is optimizer.{fields[0]}" if fields else f"there are: {', '.join(valid) or 'none'}"
+            raise ValueError(f"optimizer.options: {self.name} has no option {name!r}; {hint}.")
         if isinstance(value, Switch) or value is None:
             return value
         if isinstance(valid[name], bool) != isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Several objectives at once: dominance, Pareto fronts, crowding and NSGA-II's order (Deb et al. 2002), hypervolume.
 
-Objectives ``[P, M]`` are maximised. An individual with an objective that is not finite counts as infinitely bad in all of
-them.
+Objectives ``[P, M]`` are maximised. An individual with an objective that is not finite counts as infinitely bad in all
+of them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from evorl.ec.optimizers.elites import elite_count
 from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
 from evorl.types import Key, Params, PyTreeDict
 
-
 MAX_EXPONENT = 8  # of the covariance's scale, a power of two, before it is moved into sigma
 
 

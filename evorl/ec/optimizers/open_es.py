@@ -20,7 +20,7 @@ from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.safeguards import advance
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
 from evorl.ops.schedules import ExponentialScheduleSpec
-from evorl.types import Key, Params, PyTreeDict, pytree_field
+from evorl.types import Key, OwnName, Params, PyTreeDict, pytree_field
 
 
 class OpenES(GaussianStrategy):
@@ -31,7 +31,7 @@ class OpenES(GaussianStrategy):
         lr_schedule: step size of the optimizer, by generation.
         noise_std_schedule: standard deviation of the samples, by generation.
         mirror_sampling: individuals come in pairs with opposite noise.
-        optimizer_name: any of optax, see ``evorl.ops.optimization``.
+        optimizer_name: any of optax, see ``evorl.ops.optimization``; or package.module:function of your own.
         weight_decay: decoupled weight decay; ``None`` for none.
         fitness_shaping_fn: of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
         optimizer: that of this name, with a step size of 1 and no weight decay: ``tell`` multiplies its updates by the
@@ -42,7 +42,7 @@ class OpenES(GaussianStrategy):
     lr_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
     noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.05, final=0.01, decay=0.999)
     mirror_sampling: bool = True
-    optimizer_name: str = "adam"
+    optimizer_name: str | OwnName = "adam"
     weight_decay: float | None = None
     fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(
         static=True, default=compute_centered_ranks, metadata={"names": FITNESS_SHAPING}

@@ -33,7 +33,7 @@ def named_optimizer(
         chosen = cls
     elif isinstance(name, str) and name.startswith(_EVOSAX) and not several:
         chosen, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
-    elif is_own_name(name):
+    elif isinstance(name, str) and is_own_name(name):
         chosen = own_class(name, cls, f"{where}.name")
     elif isinstance(name, str) and name in names:
         chosen = names[name]
