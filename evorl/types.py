@@ -134,21 +134,6 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-class OwnName(str):
-    """Name of a user's function in a config, ``"package.module:function"``, with the function that it stands for.
-
-    In a field's annotation it says that the field takes such a name beside its other values.
-    """
-
-    function: Callable[..., Any]
-
-    def __new__(cls, name: str, function: Callable[..., Any]) -> OwnName:
-        """The name of a function that was imported."""
-        self = super().__new__(cls, name)
-        self.function = function
-        return self
-
-
 def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: Any) -> Any:
     """A dataclass field that says whether it is static (part of the tree structure) or data (leaves).
 

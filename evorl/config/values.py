@@ -104,7 +104,7 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if value is None and len(kinds) < len(members):
         return None
     if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "OwnName" for kind in kinds):
-        own = load("evorl.types:OwnName")
+        own = load("evorl.ops.own_name:OwnName")
         if is_own_name(value):
             return own(value, load_named(value, name))
         kinds = [kind for kind in kinds if kind is not own]

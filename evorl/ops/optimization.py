@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import optax
 
 from evorl.ops import collectives
+from evorl.ops.own_name import OwnName
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack
-from evorl.types import OwnName, Params, PyTreeDict, PyTreeNode, pytree_field
+from evorl.types import Params, PyTreeDict, PyTreeNode, pytree_field
 
 # Those of optax that need nothing but gradients and parameters, which may be scalars.
 OptimizerName: TypeAlias = Literal[

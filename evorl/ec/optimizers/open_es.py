@@ -19,8 +19,9 @@ from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.safeguards import advance
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
+from evorl.ops.own_name import OwnName
 from evorl.ops.schedules import ExponentialScheduleSpec
-from evorl.types import Key, OwnName, Params, PyTreeDict, pytree_field
+from evorl.types import Key, Params, PyTreeDict, pytree_field
 
 
 class OpenES(GaussianStrategy):
