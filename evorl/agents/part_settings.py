@@ -13,8 +13,10 @@ class TorsoSettings(PyTreeNode):
     """A torso, see ``build_torso``.
 
     Attributes:
-        torso: layers, a number being a dense one of that width; or minatar, nature, classic, impala or universe.
-        activation: by name; or kaf, or {name: kaf, kernel: rbf2d}: every neuron learns its own.
+        torso: layers, a number being a dense one of that width; or minatar, nature, classic, impala or universe; or
+            package.module:name of your own, as a layer too.
+        activation: by name; or kaf, or {name: kaf, kernel: rbf2d}: every neuron learns its own; or package.module:name
+            of your own.
         layer_norm: normalise before each activation.
         orthogonal: orthogonal initial weights.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _RUN_FOLDER_KEYS = ("resume", "run", "runs_folder", "trust")
-_RECORDERS = ("progress", "tensorboard", "learning_curve", "wandb")
+_RECORDERS = ("progress", "tensorboard", "learning_curve", "wandb", "own")
 _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 
@@ -40,6 +40,7 @@ def check_run_settings(config: DictConfig) -> None:
     for name in ("progress", "tensorboard"):
         checked_value(recorders.get(name), bool, f"recorders.{name}")
     checked_value(draws_learning_curve(config), bool, "recorders.learning_curve")
+    own_recorders(config)
     for name in ("deterministic", "eval_at_start"):
         checked_value(config.get(name, False), bool, name)
     if not isinstance(config.compilation_cache, bool | str):
@@ -59,6 +60,21 @@ def checkpoint_rules(config: DictConfig) -> dict[str, Any]:
 def draws_learning_curve(config: Mapping[str, Any]) -> bool:
     """Whether a picture is drawn at the end; a run of before has no such setting."""
     return config["recorders"].get("learning_curve", True)
+
+
+def own_recorders(config: DictConfig) -> list[Any]:
+    """Recorders of the user's own, see ``recorders.own``: imported, and their settings checked.
+
+    Raises:
+        ValueError: it is no list, or one of them does not exist or has no such setting.
+    """
+    from evorl.config.nodes import plain
+    from evorl.config.own_parts import own_part
+
+    own = plain(config)["recorders"].get("own") or []
+    if not isinstance(own, list):
+        raise ValueError(f"recorders.own must be a list, as in [package.module:Class], got {own!r}.")
+    return [own_part(recorder, "recorders.own", num_inputs=1) for recorder in own]
 
 
 def wandb_settings(config: DictConfig) -> dict[str, Any] | None:

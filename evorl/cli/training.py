@@ -12,7 +12,13 @@ from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title
 from evorl.cli.composition import config_folder
 from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
 from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
-from evorl.cli.overrides import check_run_settings, checkpoint_rules, draws_learning_curve, wandb_settings
+from evorl.cli.overrides import (
+    check_run_settings,
+    checkpoint_rules,
+    draws_learning_curve,
+    own_recorders,
+    wandb_settings,
+)
 from evorl.cli.parameter_serving import parameter_service, settle_parameters
 from evorl.cli.planning import refuse_hopeless_sizes
 from evorl.cli.remote_training import connect_training_server, with_training_server
@@ -77,7 +83,10 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         tensorboard=config.recorders.tensorboard,
         learning_curve=draws_learning_curve(config),
         wandb=wandb_settings(config),
-        others=episode_recorders(folder, workflow, config),
+        others=(
+            *episode_recorders(folder, workflow, config),
+            *(own.call(folder.path) for own in own_recorders(config)),
+        ),
     )
     with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
         if progress:

@@ -7,7 +7,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from evorl.config.names import no_such
+from evorl.config.names import load_named, no_such
+from evorl.config.own_parts import is_own_name, own_class
 from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
@@ -61,9 +62,9 @@ def fields_from_config(
         nested = node_type(annotation)
         path = f"{where}.{name}" if where else name
         if names is not None and isinstance(value, str):
-            if value not in names:
+            if value not in names and not is_own_name(value):
                 raise ValueError(no_such(path, value, names))
-            values[name] = names[value]
+            values[name] = names[value] if value in names else load_named(value, path)
         elif nested is None or _is_plain(value, annotation):
             values[name] = checked_value(value, annotation, path, ranges.get(name))
             if annotation is PyTreeDict:
@@ -97,11 +98,16 @@ def _check_ends(schedule: Schedule, path: str, within: str | None) -> None:
 def described_node(cls: type[PyTreeNode], config: Any, where: str) -> tuple[type[PyTreeNode], Mapping[str, Any]]:
     """The class that a mapping, or a name by itself, describes, ``cls`` or a variant of it; and the mapping.
 
+    A variant may be a class of the user's own that inherits from ``cls``, with ``name: package.module:Class``.
+
     Raises:
         ValueError: it is neither a mapping nor a name, or there is no such variant.
     """
     variant = getattr(cls, "variant", None)
-    settings = checked_mapping({"name": config} if has_name(cls) and isinstance(config, str) else config, where)
+    is_name = isinstance(config, str) and (has_name(cls) or is_own_name(config))
+    settings = checked_mapping({"name": config} if is_name else config, where)
+    if is_own_name(settings.get("name")) and (variant is not None or not has_name(cls)):
+        return own_class(settings["name"], cls, f"{where}.name"), {k: v for k, v in settings.items() if k != "name"}
     return (cls, settings) if variant is None else variant(settings, where)
 
 

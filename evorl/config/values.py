@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evorl.config.names import did_you_mean, no_such
+from evorl.config.names import did_you_mean, load, load_named, no_such
+from evorl.config.own_parts import is_own_name
 
 if TYPE_CHECKING:
     from evorl.types import PyTreeNode  # imports JAX, which settings that are no workflow's do without
@@ -102,6 +103,11 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     value = _plain(value)
     if value is None and len(kinds) < len(members):
         return None
+    if len(kinds) > 1 and any(getattr(kind, "__name__", "") == "OwnName" for kind in kinds):
+        own = load("evorl.ops.own_name:OwnName")
+        if is_own_name(value):
+            return own(value, load_named(value, name))
+        kinds = [kind for kind in kinds if kind is not own]
     if annotation is Mapping:
         return checked_mapping(value, name)
     if float in kinds:

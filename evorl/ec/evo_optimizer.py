@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
 from evorl.config.names import load
+from evorl.ec.fitness_shaping import failures_to_worst
 from evorl.types import Key, Params, PyTreeDict, PyTreeNode
 
 REGISTRY = "evorl.ec.optimizers.registry"  # it knows them all
@@ -25,10 +26,13 @@ class EvoOptimizer(PyTreeNode):
         pop_size: number of individuals P of a generation.
 
     Settings:
-        name: which search it is, see the page on evolution.
+        name: which search it is, see the page on evolution; or package.module:Class for one of your own.
     """
 
     pop_size: int
+
+    # Whether ``tell`` takes fitness that is not finite and ranks it last; for others it is replaced beforehand.
+    ranks_failures: ClassVar[bool] = False
 
     @classmethod
     def variant(cls, config: Mapping[str, Any], where: str) -> tuple[type[EvoOptimizer], dict[str, Any]]:
@@ -40,8 +44,8 @@ class EvoOptimizer(PyTreeNode):
         return load(f"{REGISTRY}:named_optimizer")(cls, config, where)
 
     @property
-    def variant_name(self) -> str | None:
-        """What a config calls it as ``name``; ``None`` for one that needs no name where it is used."""
+    def variant_name(self) -> str:
+        """The name by which a config names it."""
         return load(f"{REGISTRY}:optimizer_name")(self)
 
     @property
@@ -85,6 +89,10 @@ class EvoOptimizer(PyTreeNode):
     @abstractmethod
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """The state of the next generation, given the fitness ``[P]`` of this one."""
+
+    def tellable(self, fitness: jax.Array) -> jax.Array:
+        """Fitness ``[P]`` as ``tell`` takes it: failures get the worst finite one unless it ranks them itself."""
+        return fitness if self.ranks_failures else failures_to_worst(fitness)
 
     @abstractmethod
     def solution(self, state: PyTreeDict) -> Params:

@@ -17,11 +17,13 @@ from jax.flatten_util import ravel_pytree
 
 from evorl.config.names import no_such
 from evorl.ec.evo_optimizer import EvoOptimizer
+from evorl.ec.fitness_shaping import is_flat
 from evorl.ec.noise import noise_rows
+from evorl.ec.safeguards import advance, finite_or
 from evorl.ops.trees import split_leading_axis
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
-# What the parents of the first generation are worth: each of its individuals is better.
+# Cost of the parents of the first generation, and the least cost of failed individuals.
 WORST = 1e30
 _TWO_SPREADS = "iAMaLGaM_Univariate"
 _NEEDS_GROUPS = ("SV_CMA_ES", "SV_Open_ES")
@@ -49,6 +51,7 @@ class EvosaxStrategy(EvoOptimizer):
     num_populations: int = 4
     params: PyTreeDict = pytree_field(default_factory=PyTreeDict)
 
+    ranks_failures: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
 
     def __post_init__(self) -> None:
@@ -92,16 +95,22 @@ class EvosaxStrategy(EvoOptimizer):
         return jax.tree.map(lambda x: x[rows], state.population)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """See ``EvoOptimizer.tell``."""
+        """See ``EvoOptimizer.tell``.
+
+        On flat fitness the strategy's state stays, as it does where a number in it would not be finite any longer.
+        """
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution), self._params(solution)
         key, tell_key = jax.random.split(state.key)
-        costs = jnp.where(jnp.isnan(fitness), WORST, -fitness)
+        costs = -fitness
+        costs = jnp.where(jnp.isfinite(costs), costs, jnp.max(costs, initial=WORST, where=jnp.isfinite(costs)))
         population = state.population
         if self.strategy in _NEEDS_GROUPS:
             population = split_leading_axis(population, self.num_populations, -1)
         inner, _ = algorithm.tell(tell_key, population, costs, state.inner, params)
-        return self._ask_next(state.replace(key=key), inner, algorithm, params)
+        inner = advance(state.inner, inner, is_flat(fitness))
+        new = self._ask_next(state.replace(key=key), inner, algorithm, params)
+        return new.replace(population=finite_or(new.population, state.population))
 
     def solution(self, state: PyTreeDict) -> Params:
         """The mean of the strategy's distribution; of one without, or with several, the best individual so far."""

@@ -13,18 +13,19 @@ from evorl.config.names import no_such
 def compute_ranks(fitness: jax.Array) -> jax.Array:
     """Ranks ``[P]``, int32: 0 for the least fit, P - 1 for the fittest; the earlier of two equals has the lower.
 
-    What is not a number is as unfit as the worst.
+    Fitness that is not finite ranks below all other.
     """
-    order = jnp.argsort(nan_to_worst(fitness), stable=True)
+    order = jnp.argsort(failures_to_minus_inf(fitness), stable=True)
     return jnp.zeros(fitness.shape, jnp.int32).at[order].set(jnp.arange(fitness.shape[0], dtype=jnp.int32))
 
 
 def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
     """Ranks scaled to ``[-0.5, 0.5]`` (Salimans et al. 2017, section 2).
 
-    Equals share the mean of their ranks, so that nothing pulls where all are equal.
+    Equals share the mean of their ranks, so that nothing pulls where all are equal. Individuals whose fitness is not
+    finite are equals, below all others.
     """
-    fitness = nan_to_worst(fitness)
+    fitness = failures_to_minus_inf(fitness)
     in_order = jnp.sort(fitness)
     lowest, above = (jnp.searchsorted(in_order, fitness, side, method="scan_unrolled") for side in ("left", "right"))
     return 0.5 * (lowest + above - 1) / max(fitness.shape[0] - 1, 1) - 0.5
@@ -32,14 +33,14 @@ def compute_centered_ranks(fitness: jax.Array) -> jax.Array:
 
 def standardized_fitness(fitness: jax.Array) -> jax.Array:
     """Fitness with mean 0 and variance 1 over the population."""
-    fitness = nan_to_worst(fitness)
+    fitness = scaled_to_square(failures_to_worst(fitness))
     fitness = fitness - fitness[0]  # exactly 0 where all are equal: the mean's rounding would be blown up
     return (fitness - fitness.mean()) / (fitness.std() + 1e-8)
 
 
 def raw_fitness(fitness: jax.Array) -> jax.Array:
-    """Fitness as it is."""
-    return nan_to_worst(fitness)
+    """Fitness as it is; the worst finite one for individuals whose fitness is not finite."""
+    return failures_to_worst(fitness)
 
 
 FITNESS_SHAPING: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -67,14 +68,46 @@ def log_rank_weights(num_elites: int) -> jax.Array:
 
 
 def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
-    """Weights ``[P]`` of individuals: the k-th best has ``best_weights[k]``, those past its end have 0."""
+    """Weights ``[P]`` of individuals: the k-th best has ``best_weights[k]``, those past its end have 0.
+
+    An individual whose fitness is not finite has no positive weight: the others share it in proportion to theirs.
+    """
     ranks_from_best = fitness.shape[0] - 1 - compute_ranks(fitness)
     padded = jnp.zeros(fitness.shape).at[: best_weights.shape[0]].set(best_weights)
-    return padded[ranks_from_best]
+    weights = padded[ranks_from_best]
+    is_finite = jnp.isfinite(fitness)
+    rest = jnp.where(is_finite | (weights < 0), weights, 0.0)
+    total, left = (jnp.maximum(w, 0.0).sum() for w in (weights, rest))
+    shared = jnp.where(rest > 0, rest * (total / jnp.where(left > 0, left, 1.0)), rest)
+    return jnp.where(is_finite.all(), weights, shared)
 
 
-def nan_to_worst(fitness: jax.Array) -> jax.Array:
-    """Fitness ``[P]`` in which what is not a number is as bad as the worst; all 0 where nothing is a number."""
-    known = ~jnp.isnan(fitness)
-    worst = jnp.min(fitness, initial=jnp.inf, where=known)
-    return jnp.where(known, fitness, jnp.where(known.any(), worst, 0.0))
+def is_flat(fitness: jax.Array) -> jax.Array:
+    """Return whether a generation's fitness ``[P]`` says nothing about where to go, a bool scalar.
+
+    It is flat if no value is finite, or if all finite values are equal and more than half of the individuals have one.
+    Where most individuals fail, equal survivors do say something: the search should move to them.
+    """
+    is_finite = jnp.isfinite(fitness)
+    highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
+    lowest = jnp.min(fitness, initial=jnp.inf, where=is_finite)
+    count = is_finite.sum()
+    return (count == 0) | ((highest == lowest) & (2 * count > fitness.shape[0]))
+
+
+def failures_to_worst(fitness: jax.Array) -> jax.Array:
+    """Replace fitness ``[P]`` that is not finite by the worst finite one; by 0 if there is none."""
+    is_finite = jnp.isfinite(fitness)
+    worst = jnp.min(fitness, initial=jnp.inf, where=is_finite)
+    return jnp.where(is_finite, fitness, jnp.where(is_finite.any(), worst, 0.0))
+
+
+def failures_to_minus_inf(fitness: jax.Array) -> jax.Array:
+    """Replace fitness that is not finite by minus infinity, which sorts below all finite values; of any shape."""
+    return jnp.where(jnp.isfinite(fitness), fitness, -jnp.inf)
+
+
+def scaled_to_square(fitness: jax.Array) -> jax.Array:
+    """Fitness ``[P]`` times a power of two that keeps its squares finite in float32; unchanged up to 2^60."""
+    _, exponent = jnp.frexp(jnp.max(jnp.abs(fitness)))
+    return jnp.ldexp(fitness, -jnp.maximum(exponent - 60, 0))

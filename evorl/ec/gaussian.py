@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,8 @@ class GaussianStrategy(EvoOptimizer):
 
     pop_size: int
     mirror_sampling: bool = True
+
+    ranks_failures: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.pop_size < 2 or (self.mirror_sampling and self.pop_size % 2):

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import did_you_mean, no_such
+from evorl.config.names import did_you_mean, load_named, no_such
+from evorl.config.own_parts import OwnPart, is_own_name, own_part
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
@@ -90,7 +91,7 @@ class KernelActivation:
         return self.gamma * (self.size - 1) ** 2 / (6.0 * (2.0 * self.boundary) ** 2)
 
 
-Activation: TypeAlias = str | KernelActivation
+Activation: TypeAlias = str | KernelActivation | OwnPart
 
 
 class KernelActivationLayer(nn.Module):
@@ -130,13 +131,18 @@ class KernelActivationLayer(nn.Module):
 def build_activation(config: Any) -> Activation:
     """An activation from its name; or from a mapping with ``name`` and, for ``kaf``, fields of ``KernelActivation``.
 
+    ``package.module:name`` is one of the user's own: a function of an array ``[..., F]``, or a module of Flax, with the
+    settings that stand beside its name.
+
     Raises:
         ValueError: there is no such activation or field, or a value makes no sense; in words.
     """
-    if isinstance(config, KernelActivation):
+    if isinstance(config, KernelActivation | OwnPart):
         return config
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     name = options.pop("name", None)
+    if is_own_name(name):
+        return own_network_part(config, "activation")
     if name not in (*activation_names(), _NAME):
         raise ValueError(no_such("activation", name, (*activation_names(), _NAME)))
     names = [field.name for field in dataclasses.fields(KernelActivation)] if name == _NAME else []
@@ -145,6 +151,18 @@ def build_activation(config: Any) -> Activation:
             raise ValueError(no_such(f"option of activation {name}", option, names or ("none",)))
         _check(option, value)
     return KernelActivation(**options) if name == _NAME else name
+
+
+def own_network_part(config: Any, setting: str) -> OwnPart:
+    """A function of an array, or a module of Flax, that a config names; see ``evorl.config.own_parts.own_part``."""
+    name = config["name"] if isinstance(config, Mapping) else config
+    is_module = isinstance(load_named(name, setting), type)
+    return own_part(config, setting, num_inputs=0 if is_module else 1)
+
+
+def apply_own_part(part: OwnPart, x: jax.Array) -> jax.Array:
+    """The output of a part of the user's own for ``[..., F]``; a module is made where this is called."""
+    return part.call()(x) if isinstance(part.function, type) else part.call(x)
 
 
 def check_features(activation: Activation, num_features: int) -> None:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import no_such
+from evorl.config.own_parts import is_own_name, own_class, own_part
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import Layer, Torso, network_input
 from evorl.ops.trees import zeros_where
@@ -182,6 +183,9 @@ def build_cell(config: Any) -> Cell | None:
     """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``name``, ``size``
     and, of a dilated one, ``num_cores``. ``None`` gives none.
 
+    ``package.module:Class`` is one of the user's own: a module of Flax with ``initial_state``, ``inputs`` and
+    ``__call__`` as ``GRU`` has them.
+
     Raises:
         ValueError: there is no such cell, or a size makes no sense; in words.
     """
@@ -189,6 +193,9 @@ def build_cell(config: Any) -> Cell | None:
         return None
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     kind = options.pop("name", None)
+    if is_own_name(kind):
+        own_class(kind, nn.Module, "recurrent.name")
+        return own_part(config, "recurrent").call()
     if kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]

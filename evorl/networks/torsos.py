@@ -12,13 +12,16 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import load, no_such
+from evorl.config.own_parts import OwnPart, is_own_name
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
     KernelActivation,
     KernelActivationLayer,
+    apply_own_part,
     build_activation,
     check_features,
+    own_network_part,
 )
 from evorl.networks.layers import BatchRenorm, convolution, dense
 from evorl.types import Observation
@@ -84,7 +87,8 @@ class BatchRenormalization:
     momentum: float = 0.99
 
 
-Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | str  # "flatten" or "layer_norm"
+# A text is "flatten" or "layer_norm".
+Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | OwnPart | str
 
 _ACTIVATED = (Dense, Convolution, ResidualStage)
 _LAYERS: dict[str, type] = {
@@ -94,7 +98,7 @@ _LAYERS: dict[str, type] = {
     "batch_renorm": BatchRenormalization,
 }
 _NAMES = ("flatten", "layer_norm")
-_KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES)
+_KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name of your own")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
     "minatar": (Convolution(16, 3, 1, "valid"), "flatten", Dense(128)),
@@ -120,7 +124,7 @@ class Torso(nn.Module):
 
     Attributes:
         layers: see ``Layer``.
-        activation: a name of ``evorl.networks.activations``, or a ``KernelActivation``.
+        activation: a name of ``evorl.networks.activations``, a ``KernelActivation``, or one of the user's own.
         layer_norm: whether to normalise between each dense layer and its activation (Ba et al. 2016).
         orthogonal: orthogonal initial weights (gain sqrt(2)) instead of uniform ones of unit gain.
     """
@@ -154,6 +158,8 @@ class Torso(nn.Module):
                 x = nn.LayerNorm()(x)
             elif isinstance(layer, BatchRenormalization):
                 x = BatchRenorm(layer.momentum, warmup=layer.warmup)(x)
+            elif isinstance(layer, OwnPart):
+                x = apply_own_part(layer, x)
             elif isinstance(layer, Convolution):
                 x = self._activate(layer, self._convolution(layer, x))
             elif isinstance(layer, ResidualStage):
@@ -169,8 +175,11 @@ class Torso(nn.Module):
 
     def _activate(self, layer: Dense | Convolution | ResidualStage, x: jax.Array) -> jax.Array:
         activation = layer.activation or self.activation
-        is_kernel = isinstance(activation, KernelActivation)
-        return KernelActivationLayer(activation)(x) if is_kernel else ACTIVATIONS[activation](x)
+        if isinstance(activation, KernelActivation):
+            return KernelActivationLayer(activation)(x)
+        if isinstance(activation, OwnPart):
+            return apply_own_part(activation, x)
+        return ACTIVATIONS[activation](x)
 
     def _convolution(self, layer: Convolution, x: jax.Array) -> jax.Array:
         return convolution(layer.filters, layer.size, layer.stride, layer.border, self.orthogonal, self._gain)(x)
@@ -195,7 +204,9 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
-    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``.
+    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``. A layer of the user's is
+    ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings: a module of Flax, or a function
+    of an array. No activation follows it.
 
     Args:
         options: as a config gives them.
@@ -221,6 +232,8 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
 
 def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tuple[Layer, ...]:
     """Layers from a list or the name of a preset; ``where`` names them in messages. See ``build_torso``."""
+    if is_own_name(layers):
+        layers = [layers]
     if isinstance(layers, str):
         if layers not in PRESETS:
             raise ValueError(no_such("torso", layers, PRESETS))
@@ -243,8 +256,10 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
 
 
 def _layer(layer: Any, where: str) -> Layer:
-    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization):
+    if isinstance(layer, Dense | Convolution | ResidualStage | BatchRenormalization | OwnPart):
         return layer
+    if is_own_name(layer.get("name") if isinstance(layer, Mapping) else layer):
+        return own_network_part(layer, where)
     if layer == "batch_renorm":
         return BatchRenormalization()
     if isinstance(layer, Mapping):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from evorl.ops import collectives
+from evorl.ops.own_name import OwnName
 from evorl.ops.random import unrolled
 from evorl.ops.schedules import Schedule, value_at
 from evorl.ops.trees import pack, polyak_update
@@ -54,9 +55,14 @@ _ARGUMENTS_OF_FIELDS = {"epsilon": "eps", "beta1": "b1", "weight_decay": "weight
 @functools.cache
 def _arguments(name: str) -> Mapping[str, Any]:
     """The arguments of optax's function of that name that a config can give, and their defaults."""
-    arguments = inspect.signature(getattr(optax, name)).parameters.values()
-    no_numbers = ("learning_rate", "mask", "dtype")
+    _, *arguments = inspect.signature(_maker(name)).parameters.values()  # the first one is the learning rate
+    no_numbers = ("mask", "dtype")
     return {x.name: x.default for x in arguments if not x.name.endswith(no_numbers)}
+
+
+def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
+    """The function that makes the optimizer: of optax, or of the user's own."""
+    return name.function if isinstance(name, OwnName) else getattr(optax, name)
 
 
 class Switch(PyTreeNode):
@@ -69,7 +75,8 @@ class Optimizer(PyTreeNode):
     """An optax optimizer built inside the traced function, so that its numbers are data.
 
     Attributes:
-        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on.
+        name: of optax's function: ``adam``, ``adamw``, ``lion``, ``rmsprop``, ``sgd`` and so on; or
+            package.module:function of your own, which takes the learning rate first.
         learning_rate: step size.
         max_grad_norm: gradients with a larger global norm are scaled down to it; ``None`` leaves them.
         epsilon: the stabilising constant, where the optimizer has one; ``None`` for the one it usually has.
@@ -82,7 +89,7 @@ class Optimizer(PyTreeNode):
         ValueError: there is no such optimizer, or it has no such option.
     """
 
-    name: OptimizerName = "adam"
+    name: OptimizerName | OwnName = "adam"
     learning_rate: float | Schedule = 3e-4
     max_grad_norm: float | None = None
     epsilon: float | None = None
@@ -99,7 +106,7 @@ class Optimizer(PyTreeNode):
     }
 
     def __post_init__(self) -> None:
-        if self.name not in typing.get_args(OptimizerName):
+        if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
             valid = ", ".join(typing.get_args(OptimizerName))
             raise ValueError(f"optimizer.name is one of {valid}; got {self.name!r}.")
         if self.beta1 is not None and "b1" not in _arguments(self.name):
@@ -134,7 +141,7 @@ class Optimizer(PyTreeNode):
         for field, argument in _ARGUMENTS_OF_FIELDS.items():
             if getattr(self, field) is not None and argument in _arguments(self.name):
                 options[argument] = getattr(self, field)
-        make = getattr(optax, self.name)
+        make = _maker(self.name)
         parts = [] if self.max_grad_norm is None else [optax.clip_by_global_norm(self.max_grad_norm)]
         if self.weight_decay is None or "weight_decay" in options:
             return optax.chain(*parts, make(rate, **options))

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.policy import PolicyAgent
 from evorl.ec import EvoOptimizer
-from evorl.ec.fitness_shaping import nan_to_worst
 from evorl.ec.optimizers import OpenES
 from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.evaluators.population_evaluator import with_policy
@@ -116,12 +115,12 @@ class EvolutionWorkflow(GenerationalWorkflow):
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Tell the optimizer the fitness ``[P]``, and remember the best individual.
 
-        An individual whose return is not a number is as unfit as the worst.
+        An individual whose return is not finite is less fit than all others.
         """
         fitness = batch.returns.mean(axis=1)
         policies = functools.partial(self.policies, state)
         best = update_best(policies, self.optimizer.group_size, fitness, state)
-        ec_state = self.optimizer.tell(state.ec_state, self.objective_values(batch, nan_to_worst(fitness)))
+        ec_state = self.optimizer.tell(state.ec_state, self.objective_values(batch, self.optimizer.tellable(fitness)))
         agent_state = state.agent_state
         statistics = agent_state.obs_preprocessor_state
         if batch.observed is not None and statistics is not None:

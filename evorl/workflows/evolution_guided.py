@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent, RandomAgent
 from evorl.ec import EvoOptimizer
-from evorl.ec.fitness_shaping import nan_to_worst
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, longest_episode, play_episodes, transition_rows
@@ -203,7 +202,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
         state = self._stored(state, batch).replace(
             key=key,
             best=best,
-            ec_state=self.optimizer.tell(state.ec_state, nan_to_worst(fitness)),
+            ec_state=self.optimizer.tell(state.ec_state, self.optimizer.tellable(fitness)),
             timesteps=state.timesteps.add(metrics.timesteps),
         )
         losses, state = self.guide(state, guide_key, num_updates)

@@ -14,23 +14,23 @@ WITH_TIES = jnp.array([3.0, jnp.nan, 1.0, 3.0, 1.0])
 
 def test_ranks() -> None:
     np.testing.assert_array_equal(shaping.compute_ranks(jnp.array([0.3, -2.0, 5.0, 1.5])), [1, 0, 3, 2])
-    # What is not a number counts as the worst, and of equals the earlier one has the lower rank.
+    # Failures rank below the worst, and of equals the earlier one has the lower rank.
     np.testing.assert_array_equal(shaping.compute_ranks(WITH_TIES), [3, 0, 1, 4, 2])
 
 
 def test_centered_ranks() -> None:
     centered = shaping.compute_centered_ranks(jnp.array([0.3, -2.0, 5.0, 1.5, 1.0]))
     np.testing.assert_allclose(centered, [-0.25, -0.5, 0.5, 0.25, 0.0], atol=1e-7)
-    # Equals share the mean of their ranks: what is not a number is one of the three worst.
+    # Equals share the mean of their ranks; failures rank below the worst.
     centered = shaping.compute_centered_ranks(WITH_TIES)
-    np.testing.assert_allclose(centered, [0.375, -0.25, -0.25, 0.375, -0.25], atol=1e-7)
+    np.testing.assert_allclose(centered, [0.375, -0.5, -0.125, 0.375, -0.125], atol=1e-7)
     np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.full(7, 500.0)), 0.0)
     np.testing.assert_array_equal(shaping.compute_centered_ranks(jnp.ones(1)), [-0.5])
 
 
 def test_a_generation_without_a_number_tells_nothing() -> None:
     unknown = jnp.full(4, jnp.nan)
-    np.testing.assert_array_equal(shaping.nan_to_worst(unknown), 0.0)
+    np.testing.assert_array_equal(shaping.failures_to_worst(unknown), 0.0)
     for name in shaping.FITNESS_SHAPING:
         np.testing.assert_array_equal(shaping.fitness_shaping(name)(unknown), 0.0)
 
@@ -50,6 +50,49 @@ def test_weights_of_the_best() -> None:
     np.testing.assert_allclose(best, raw / raw.sum(), rtol=1e-5)
     weights = shaping.weights_by_rank(WITH_TIES, best)
     np.testing.assert_allclose(weights, [best[1], 0.0, 0.0, best[0], best[2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("failure", [jnp.nan, jnp.inf, -jnp.inf])
+def test_a_failure_of_any_kind_ranks_last_and_has_no_share(failure: float) -> None:
+    fitness = jnp.array([1.0, 2.0, failure, 1.0, failure])  # failures after the worst, so that a tie would show
+    assert set(np.asarray(shaping.compute_ranks(fitness))[[2, 4]]) == {0, 1}
+    assert (np.asarray(shaping.compute_centered_ranks(fitness))[[2, 4]] == -0.375).all()
+    best = shaping.log_rank_weights(4)
+    weights = np.asarray(shaping.weights_by_rank(fitness, best))
+    assert (weights[[2, 4]] == 0.0).all()
+    np.testing.assert_allclose(weights[[1, 3, 0]], best[:3] / best[:3].sum(), rtol=1e-6)
+    for name in shaping.FITNESS_SHAPING:
+        assert np.isfinite(shaping.fitness_shaping(name)(fitness)).all()
+
+
+def test_negative_weights_of_failures_stay() -> None:
+    weights = shaping.weights_by_rank(jnp.array([jnp.nan, 1.0, 2.0]), jnp.array([0.75, 0.25, -0.5]))
+    np.testing.assert_allclose(weights, [-0.5, 0.25, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("fitness", "flat"),
+    [
+        ([2.0] * 4, True),
+        ([2.0, 2.0, 2.0, jnp.nan], True),
+        ([jnp.nan, jnp.inf, -jnp.inf, jnp.nan], True),
+        ([jnp.nan, jnp.inf, 2.0, 2.0], False),  # equal survivors among as many failures say where to go
+        ([2.0, 2.0, 2.0, 2.0000002], False),
+    ],
+)
+def test_flat_fitness(fitness: list[float], flat: bool) -> None:
+    assert bool(shaping.is_flat(jnp.array(fitness))) is flat
+
+
+def test_squares_of_great_fitness_do_not_overflow() -> None:
+    great = jnp.array([3e38, -3e38, 1e38, 0.0])
+    np.testing.assert_allclose(
+        shaping.standardized_fitness(great),
+        shaping.standardized_fitness(jnp.array([3.0, -3.0, 1.0, 0.0])),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    np.testing.assert_array_equal(shaping.scaled_to_square(jnp.array([1e18, -3.0])), jnp.array([1e18, -3.0]))
 
 
 def test_names() -> None:

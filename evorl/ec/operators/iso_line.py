@@ -7,6 +7,7 @@ from typing import ClassVar, TypeVar
 
 import jax
 
+from evorl.ec.safeguards import finite_or
 from evorl.ops.random import per_leaf, row_keys
 from evorl.ops.trees import num_rows
 from evorl.types import Key, PyTreeNode
@@ -36,4 +37,4 @@ class IsoLineVariation(PyTreeNode):
         def child(key: Key, x: jax.Array, y: jax.Array, step: jax.Array) -> jax.Array:
             return x + self.iso_sigma * jax.random.normal(key, x.shape) + step * (y - x)
 
-        return per_leaf(child, iso_keys, first, second, jax.tree.map(lambda _: steps, first))
+        return finite_or(per_leaf(child, iso_keys, first, second, jax.tree.map(lambda _: steps, first)), first)

@@ -1,4 +1,4 @@
-"""Selection: who becomes a parent, who stays. The greatest fitness is the best, and NaN is worse than any number.
+"""Selection of parents and survivors. The greatest fitness is the best; fitness that is not finite is the worst.
 
 Whatever puts individuals in order can be selected by: for NSGA-II the fitness is the place in its order, negated.
 """
@@ -10,13 +10,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from evorl.ec.fitness_shaping import failures_to_minus_inf
 from evorl.ops.random import per_row, row_keys
 from evorl.types import Key
 
 
 def best_first(fitness: jax.Array) -> jax.Array:
-    """Indices int32 ``[P]`` from the greatest fitness ``[P]`` to the least; equals stay in the order they stand in."""
-    return jnp.argsort(-fitness, stable=True).astype(jnp.int32)  # sorting puts NaN last
+    """Indices int32 ``[P]`` from the greatest fitness ``[P]`` to the least; equals stay in the order they stand in.
+
+    Fitness that is not finite comes last.
+    """
+    return jnp.argsort(-failures_to_minus_inf(fitness), stable=True).astype(jnp.int32)
 
 
 def truncation_selection(fitness: jax.Array, num_selected: int) -> jax.Array:
@@ -50,7 +54,7 @@ def tournament_selection(key: Key, fitness: jax.Array, num_selected: int, tourna
     """
     if tournament_size < 1:
         raise ValueError(f"a tournament of {tournament_size} individuals has no winner: tournament_size is at least 1.")
-    scores = jnp.where(jnp.isnan(fitness), -jnp.inf, fitness)
+    scores = failures_to_minus_inf(fitness)
 
     def winner(key: Key) -> jax.Array:
         contestants = jax.random.randint(key, (tournament_size,), 0, fitness.shape[0])

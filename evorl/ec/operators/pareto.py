@@ -1,6 +1,7 @@
 """Several objectives at once: dominance, Pareto fronts, crowding and NSGA-II's order (Deb et al. 2002), hypervolume.
 
-Objectives ``[P, M]`` are maximised. An individual with NaN in any objective counts as infinitely bad in all of them.
+Objectives ``[P, M]`` are maximised. An individual with an objective that is not finite counts as infinitely bad in all
+of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 
 def dominance(objectives: jax.Array) -> jax.Array:
     """Whether individual i dominates j: nowhere worse, somewhere better. Bool ``[P, P]`` (row i, column j)."""
-    objectives = _without_nan(objectives)
+    objectives = _without_failures(objectives)
     ours, theirs = objectives[:, None, :], objectives[None, :, :]
     return (ours >= theirs).all(axis=-1) & (ours > theirs).any(axis=-1)
 
@@ -48,7 +49,7 @@ def crowding_distances(objectives: jax.Array, ranks: jax.Array) -> jax.Array:
         objectives: ``[P, M]``.
         ranks: ``[P]``, from ``non_dominated_ranks``.
     """
-    objectives, ranks = _without_nan(objectives), jnp.asarray(ranks)
+    objectives, ranks = _without_failures(objectives), jnp.asarray(ranks)
     size = objectives.shape[0]
     extents = jax.ops.segment_max(objectives, ranks, size) - jax.ops.segment_min(objectives, ranks, size)  # [P, M]
 
@@ -83,11 +84,11 @@ def hypervolume_2d(points: jax.Array, reference: jax.Array) -> jax.Array:
             in both objectives add nothing.
         reference: ``[2]``.
     """
-    heights = jnp.maximum(_without_nan(points) - reference, 0.0)
+    heights = jnp.maximum(_without_failures(points) - reference, 0.0)
     x, y = heights[jnp.argsort(-heights[:, 0])].T
     widths = x - jnp.append(x[1:], 0.0)
     return (widths * jax.lax.cummax(y)).sum()
 
 
-def _without_nan(objectives: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isnan(objectives).any(axis=-1, keepdims=True), -jnp.inf, objectives)
+def _without_failures(objectives: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(objectives).all(axis=-1, keepdims=True), objectives, -jnp.inf)

@@ -12,8 +12,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.ec.fitness_shaping import raw_fitness
+from evorl.ec.fitness_shaping import raw_fitness, scaled_to_square
 from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.safeguards import advance
 from evorl.types import PyTreeDict
 
 
@@ -61,7 +62,7 @@ class ARS(GaussianStrategy):
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """``mean += alpha / (b std_R) sum_k (r(+k) - r(-k)) delta_k`` over the b best directions (algorithm 2)."""
-        fitness = raw_fitness(fitness).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
+        fitness = scaled_to_square(raw_fitness(fitness)).reshape(-1, 2)  # [P/2, 2]: forwards, backwards
         order = jnp.argsort(-fitness.max(axis=1), stable=True)[: self._num_elites]
         spread = fitness[order].std() + 1e-8
         chosen = jnp.zeros(fitness.shape[0]).at[order].set(1.0)
@@ -71,4 +72,4 @@ class ARS(GaussianStrategy):
         weights = (chosen[:, None] * differences / (self._num_elites * spread)).reshape(-1)
         (step,) = self.noise_sums(state, (weights, 1))
         mean = jax.tree.map(lambda mean, step: mean + self.learning_rate * step, state.mean, step)
-        return state.replace(mean=mean, generation=state.generation + 1)
+        return advance(state, state.replace(mean=mean, generation=state.generation + 1))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.noise import noise_rows
 from evorl.ec.operators.variation import Crossover, Mutation
+from evorl.ec.safeguards import finite_or
 from evorl.ops.random import as_typed_key
 from evorl.types import Key, Params, PyTreeDict
 
@@ -31,6 +32,7 @@ class BreedingOptimizer(EvoOptimizer):
     crossover: Crossover = Crossover()
     mutation: Mutation = Mutation()
 
+    ranks_failures: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, str]] = {"initial_std": "[0, inf)"}
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
@@ -75,5 +77,6 @@ class BreedingOptimizer(EvoOptimizer):
         parents = select(select_key, num + num % 2).reshape(2, -1)
         first, second = (jax.tree.map(lambda x, rows=rows: x[rows], population) for rows in parents)
         pairs = self.crossover.children(cross_key, first, second)
+        pairs = finite_or(pairs[0], first), finite_or(pairs[1], second)
         children = jax.tree.map(lambda a, b: jnp.concatenate([a, b])[:num], *pairs)
-        return self.mutation.mutants(mutate_key, children)
+        return finite_or(self.mutation.mutants(mutate_key, children), children)

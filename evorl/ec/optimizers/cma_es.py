@@ -17,6 +17,9 @@ from evorl.ops.optimization import when_due
 from evorl.types import PyTreeDict
 
 MAX_ROUNDS = 40  # of the square root; it takes 2 to 8
+# The factor's largest axis divided by its smallest one: beyond it float32 cannot keep factor and inverse together.
+MAX_CONDITION = 1e5
+MAX_MISFIT = 1e-2  # of the product of factor and inverse, or of a root and its inverse, from the identity
 
 
 class CMAES(CovarianceAdaptation):
@@ -57,18 +60,39 @@ class CMAES(CovarianceAdaptation):
         interval = max(1, int(1 / (10 * n * (constants.c_1 + constants.c_mu))))
         return when_due((state.generation + 1) % interval == 0, _absorb_change, state)
 
+    def spread(self, state: PyTreeDict) -> jax.Array:
+        """See ``CovarianceAdaptation``."""
+        return jnp.sqrt(jnp.square(state.factor).sum() / state.factor.shape[0])
+
+    def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
+        """See ``CovarianceAdaptation``; the change is seen through the factor and has no scale."""
+        factor, inverse = jnp.ldexp(state.factor, exponent), jnp.ldexp(state.inverse, -exponent)
+        return state.replace(factor=factor, inverse=inverse)
+
     def _noise(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
         return noise_rows(self.noise_key(state), state.covariance_path, first, count)
 
 
 def _absorb_change(state: PyTreeDict) -> PyTreeDict:
-    """The state with the change in the factor: ``A sqrt(change)``."""
+    """The state with the change in the factor: ``A sqrt(change)``.
+
+    A change that would make the factor too ill-conditioned for float32 is dropped, unless it makes it better.
+    """
+    identity = jnp.eye(state.factor.shape[0])
     root, inverse_root = square_roots(0.5 * (state.change + state.change.T))
     factor = state.factor @ root
     inverse = inverse_root @ state.inverse
     # One step of Newton's iteration keeps rounding from taking the two apart.
     inverse = 2.0 * inverse - inverse @ (factor @ inverse)
-    return state.replace(factor=factor, inverse=inverse, change=jnp.eye(factor.shape[0]))
+    before, after = _condition(state.factor, state.inverse), _condition(factor, inverse)
+    fits = (jnp.abs(factor @ inverse - identity).max() < MAX_MISFIT) & (after <= jnp.maximum(before, MAX_CONDITION))
+    factor, inverse = (jnp.where(fits, a, b) for a, b in ((factor, state.factor), (inverse, state.inverse)))
+    return state.replace(factor=factor, inverse=inverse, change=identity)
+
+
+def _condition(factor: jax.Array, inverse: jax.Array) -> jax.Array:
+    """An upper bound of the condition number over the dimension, exact within a factor of n (Frobenius norms)."""
+    return jnp.linalg.norm(factor) * jnp.linalg.norm(inverse) / factor.shape[0]
 
 
 def square_roots(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -16,9 +16,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from evorl.ec.evo_optimizer import EvoOptimizer
-from evorl.ec.fitness_shaping import weights_by_rank
+from evorl.ec.fitness_shaping import is_flat, weights_by_rank
 from evorl.ec.optimizers.elites import elite_count
+from evorl.ec.safeguards import MAX_STD, MIN_STD, advance, power_of_two_near
 from evorl.types import Key, Params, PyTreeDict
+
+MAX_EXPONENT = 8  # of the covariance's scale, a power of two, before it is moved into sigma
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +89,11 @@ class AdaptationConstants:
 class CovarianceAdaptation(EvoOptimizer):
     """Samples around a mean whose step size and covariance are learned from the steps that succeeded.
 
+    The strategy is the same if sigma is multiplied by a number and the covariance divided by its square. Nothing but
+    their product is learned, so the two can drift apart without end. Here the covariance's scale is moved into sigma
+    whenever it leaves ``[2^-8, 2^8]``, by a power of two, which rounds nothing. Sigma stays in
+    ``[MIN_STD, MAX_STD]``. On flat fitness the distribution stays as it is.
+
     Attributes:
         pop_size: number of individuals P, at least 4.
         num_elites: number of the best that are recombined; ``None`` for half of them.
@@ -96,6 +104,7 @@ class CovarianceAdaptation(EvoOptimizer):
     num_elites: int | None = None
     initial_std: float = 0.1
 
+    ranks_failures: ClassVar[bool] = True
     ranges: ClassVar[Mapping[str, str]] = {"initial_std": "(0, inf)"}
     diagonal: ClassVar[bool] = False
 
@@ -127,6 +136,14 @@ class CovarianceAdaptation(EvoOptimizer):
     def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
         """The state with the covariance ``old_share C + c_1 path path^T + new`` (eq. 47), where ``new`` is whitened."""
 
+    @abstractmethod
+    def spread(self, state: PyTreeDict) -> jax.Array:
+        """Root mean square of the steps' standard deviations before sigma, a scalar."""
+
+    @abstractmethod
+    def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
+        """The state whose steps before sigma are ``2^exponent`` times as long; sigma and paths are left alone."""
+
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
         mean = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), solution)
@@ -148,7 +165,10 @@ class CovarianceAdaptation(EvoOptimizer):
         return jax.vmap(unravel)(mean + state.sigma * steps)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Mean, paths, step size and covariance after this generation (eq. 42 to 47)."""
+        """Mean, paths, step size and covariance after this generation (eq. 42 to 47).
+
+        On flat fitness they stay, as they do where a number would leave the range of float32.
+        """
         mean, unravel = ravel_pytree(state.mean)
         n = mean.shape[0]
         c = self.constants(n)
@@ -162,13 +182,23 @@ class CovarianceAdaptation(EvoOptimizer):
         covariance_path = (1 - c.c_c) * state.covariance_path
         covariance_path += follows * math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff) * step
         old_share = 1 - c.c_1 - c.c_mu * float(c.weights.sum()) + (1 - follows) * c.c_1 * c.c_c * (2 - c.c_c)
-        state = self.adapt(state, old_share, c.c_1, covariance_path, c.c_mu * rank_mu)
-        return state.replace(
+        new = self.adapt(state, old_share, c.c_1, covariance_path, c.c_mu * rank_mu).replace(
             mean=unravel(mean + state.sigma * step),
             sigma=state.sigma * jnp.exp(jnp.minimum(1.0, c.c_sigma / c.damping * (length / c.chi_n - 1))),
             sigma_path=sigma_path,
             covariance_path=covariance_path,
             generation=generation,
+        )
+        return advance(state, self._in_one_scale(new), is_flat(fitness))
+
+    def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
+        """The same distribution, with the covariance near scale 1 and sigma within its bounds."""
+        exponent = power_of_two_near(self.spread(state))
+        exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
+        sigma = jnp.ldexp(state.sigma, exponent)
+        return self.rescaled(state, -exponent).replace(
+            sigma=jnp.clip(sigma, MIN_STD, MAX_STD),
+            covariance_path=jnp.ldexp(state.covariance_path, -exponent),
         )
 
     def solution(self, state: PyTreeDict) -> Params:

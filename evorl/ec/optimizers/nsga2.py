@@ -30,7 +30,7 @@ class NSGA2(MultiObjectiveOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """The next parents and their children, given the objectives ``[P, M]`` of this generation.
 
-        An individual with NaN in an objective is worse than any other.
+        An individual with an objective that is not finite is worse than any other.
         """
         key, breed_key = jax.random.split(state.key)
         everyone, objectives = self.join(state, fitness)

@@ -17,7 +17,9 @@ import optax
 
 from evorl.ec.fitness_shaping import FITNESS_SHAPING, compute_centered_ranks
 from evorl.ec.gaussian import GaussianStrategy
+from evorl.ec.safeguards import advance
 from evorl.ops.optimization import NOT_PROPORTIONAL, Optimizer
+from evorl.ops.own_name import OwnName
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict, pytree_field
 
@@ -30,7 +32,7 @@ class OpenES(GaussianStrategy):
         lr_schedule: step size of the optimizer, by generation.
         noise_std_schedule: standard deviation of the samples, by generation.
         mirror_sampling: individuals come in pairs with opposite noise.
-        optimizer_name: any of optax, see ``evorl.ops.optimization``.
+        optimizer_name: any of optax, see ``evorl.ops.optimization``; or package.module:function of your own.
         weight_decay: decoupled weight decay; ``None`` for none.
         fitness_shaping_fn: of the fitness ``[P]``, see ``evorl.ec.fitness_shaping``.
         optimizer: that of this name, with a step size of 1 and no weight decay: ``tell`` multiplies its updates by the
@@ -41,7 +43,7 @@ class OpenES(GaussianStrategy):
     lr_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.01, final=0.001, decay=0.999)
     noise_std_schedule: ExponentialScheduleSpec = ExponentialScheduleSpec(init=0.05, final=0.01, decay=0.999)
     mirror_sampling: bool = True
-    optimizer_name: str = "adam"
+    optimizer_name: str | OwnName = "adam"
     weight_decay: float | None = None
     fitness_shaping_fn: Callable[[chex.Array], chex.Array] = pytree_field(
         static=True, default=compute_centered_ranks, metadata={"names": FITNESS_SHAPING}
@@ -75,7 +77,7 @@ class OpenES(GaussianStrategy):
             updates = jax.tree.map(lambda update, x: update - self.weight_decay * x, updates, state.mean)
         step_size = self.lr_schedule.value_at(state.generation)
         mean = jax.tree.map(lambda x, update: x + step_size * update, state.mean, updates)
-        return state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1)
+        return advance(state, state.replace(mean=mean, opt_state=opt_state, generation=state.generation + 1))
 
 
 @functools.cache

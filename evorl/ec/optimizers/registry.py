@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import no_such
+from evorl.config.own_parts import is_own_name, own_class, own_name
 from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.evosax import EvosaxStrategy
 from evorl.ec.optimizers import MULTI_OBJECTIVE_OPTIMIZERS, OPTIMIZERS, MultiObjectiveOptimizer
@@ -32,10 +33,13 @@ def named_optimizer(
         chosen = cls
     elif isinstance(name, str) and name.startswith(_EVOSAX) and not several:
         chosen, settings["strategy"] = EvosaxStrategy, name.removeprefix(_EVOSAX)
+    elif isinstance(name, str) and is_own_name(name):
+        chosen = own_class(name, cls, f"{where}.name")
     elif isinstance(name, str) and name in names:
         chosen = names[name]
     else:
-        valid = (*names,) if several else (*names, "evosax/<name of a strategy>")
+        strategies = () if several else ("evosax/<name of a strategy>",)
+        valid = (*names, *strategies, "<package.module:Class of your own>")
         raise ValueError(no_such(f"optimizer for {where}", name, valid))
     if not issubclass(chosen, cls):
         fitting = [name for name, kind in names.items() if issubclass(kind, cls)]
@@ -43,9 +47,9 @@ def named_optimizer(
     return chosen, settings
 
 
-def optimizer_name(optimizer: EvoOptimizer) -> str | None:
-    """What a config calls it; ``None`` for one that has no name."""
+def optimizer_name(optimizer: EvoOptimizer) -> str:
+    """Return the name by which a config names an optimizer: of one outside the package its module and class."""
     if isinstance(optimizer, EvosaxStrategy):
         return _EVOSAX + optimizer.strategy
     named = {**OPTIMIZERS, **MULTI_OBJECTIVE_OPTIMIZERS}
-    return next((name for name, kind in named.items() if kind is type(optimizer)), None)
+    return next((name for name, kind in named.items() if kind is type(optimizer)), own_name(type(optimizer)))

@@ -10,9 +10,10 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
+from evorl.ec.fitness_shaping import is_flat, log_rank_weights, weights_by_rank
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers.elites import elite_count
+from evorl.ec.safeguards import MAX_STD, advance
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import Key, Params, PyTreeDict
 
@@ -56,14 +57,22 @@ class SepCEM(GaussianStrategy):
         return jax.tree.map(lambda variance: jnp.sqrt(variance + extra), state.variance)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """Mean and variances of the best; the variances are taken around the old mean (their eq. 2)."""
+        """Move mean and variances to those of the best; the variances are taken around the old mean (their eq. 2).
+
+        On flat fitness both stay.
+        """
         num_elites = elite_count(self.num_elites, self.pop_size)
         best = log_rank_weights(num_elites) if self.elite_weights == "log" else jnp.full(num_elites, 1.0 / num_elites)
         weights = weights_by_rank(fitness, best)
         step, square = self.noise_sums(state, (weights, 1), (weights, 2))
         scale, divisor = self.scale(state), self.variance_divisor
-        return state.replace(
+
+        def variance(scale: jax.Array, square: jax.Array) -> jax.Array:
+            return jnp.minimum(jnp.square(scale) * square / divisor, MAX_STD**2)
+
+        new = state.replace(
             mean=jax.tree.map(lambda mean, scale, step: mean + scale * step, state.mean, scale, step),
-            variance=jax.tree.map(lambda scale, square: jnp.square(scale) * square / divisor, scale, square),
+            variance=jax.tree.map(variance, scale, square),
             generation=state.generation + 1,
         )
+        return advance(state, new, is_flat(fitness))

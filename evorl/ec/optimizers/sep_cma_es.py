@@ -11,6 +11,8 @@ from evorl.ec.noise import noise_rows, weighted_sums
 from evorl.ec.optimizers.covariance_adaptation import CovarianceAdaptation
 from evorl.types import PyTreeDict
 
+MAX_CONDITION = 1e20  # the largest variance divided by the smallest
+
 
 class SepCMAES(CovarianceAdaptation):
     """Covariance matrix adaptation of the variances alone; fields as in ``CovarianceAdaptation``."""
@@ -32,4 +34,13 @@ class SepCMAES(CovarianceAdaptation):
 
     def adapt(self, state: PyTreeDict, old_share: jax.Array, c_1: float, path: jax.Array, new: jax.Array) -> PyTreeDict:
         """See ``CovarianceAdaptation``."""
-        return state.replace(variance=(old_share + new) * state.variance + c_1 * jnp.square(path))
+        variance = (old_share + new) * state.variance + c_1 * jnp.square(path)
+        return state.replace(variance=jnp.maximum(variance, variance.max() / MAX_CONDITION))
+
+    def spread(self, state: PyTreeDict) -> jax.Array:
+        """See ``CovarianceAdaptation``."""
+        return jnp.sqrt(state.variance.mean())
+
+    def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
+        """See ``CovarianceAdaptation``."""
+        return state.replace(variance=jnp.ldexp(state.variance, 2 * exponent))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import jax
 
-from evorl.ec.fitness_shaping import log_rank_weights, weights_by_rank
+from evorl.ec.fitness_shaping import is_flat, log_rank_weights, weights_by_rank
 from evorl.ec.gaussian import GaussianStrategy
 from evorl.ec.optimizers.elites import elite_count
+from evorl.ec.safeguards import advance
 from evorl.ops.schedules import ExponentialScheduleSpec
 from evorl.types import PyTreeDict
 
@@ -38,9 +39,9 @@ class VanillaES(GaussianStrategy):
         return self.noise_std_schedule.value_at(state.generation)
 
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
-        """The mean goes to the weighted mean of the best."""
+        """Move the mean to the weighted mean of the best; on flat fitness it stays."""
         best = log_rank_weights(elite_count(self.num_elites, self.pop_size))
         (step,) = self.noise_sums(state, (weights_by_rank(fitness, best), 1))
         std = self.scale(state)
         mean = jax.tree.map(lambda mean, step: mean + std * step, state.mean, step)
-        return state.replace(mean=mean, generation=state.generation + 1)
+        return advance(state, state.replace(mean=mean, generation=state.generation + 1), is_flat(fitness))

@@ -22,7 +22,7 @@ from evorl.ec.operators.pareto import (
 
 SIZE = 12
 COARSE = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0])  # equal values and equal rows are frequent
-WITH_NAN = st.one_of(COARSE, st.just(np.nan), st.just(-np.inf))
+WITH_NAN = st.one_of(COARSE, st.just(np.nan), st.just(-np.inf), st.just(np.inf))
 
 
 def objectives_of(num: int, elements: st.SearchStrategy = COARSE) -> st.SearchStrategy:
@@ -38,8 +38,8 @@ def dominates(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def slow_ranks(objectives: np.ndarray) -> np.ndarray:
-    """Fronts taken off one after another; NaN is infinitely bad in all objectives."""
-    objectives = np.where(np.isnan(objectives).any(axis=1, keepdims=True), -np.inf, objectives)
+    """Fronts taken off one after another; what is not finite is infinitely bad in all objectives."""
+    objectives = np.where(np.isfinite(objectives).all(axis=1, keepdims=True), objectives, -np.inf)
     ranks, left, rank = np.zeros(len(objectives), int), set(range(len(objectives))), 0
     while left:
         front = {j for j in left if not any(dominates(objectives[i], objectives[j]) for i in left)}

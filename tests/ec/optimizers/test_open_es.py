@@ -72,7 +72,7 @@ def test_adam_follows_the_same_gradient_and_weights_decay() -> None:
 def test_a_failed_individual_counts_as_the_worst() -> None:
     optimizer = _optimizer(optimizer_name="sgd")
     state = optimizer.init({"x": jnp.zeros(3)}, jax.random.key(0))
-    failed, as_the_worst = (jnp.asarray(FITNESS).at[2].set(x) for x in (jnp.nan, FITNESS.min()))
+    failed, as_the_worst = (jnp.asarray(FITNESS).at[2].set(x) for x in (jnp.nan, FITNESS.min() - 1.0))
     after = flat(optimizer.tell(state, failed).mean)
     np.testing.assert_array_equal(after, flat(optimizer.tell(state, as_the_worst).mean))
     assert not np.allclose(after, flat(optimizer.tell(state, jnp.asarray(FITNESS)).mean))

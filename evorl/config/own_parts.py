@@ -1,0 +1,114 @@
+"""Parts of the user's own: a config names a class or a function as ``package.module:name``, with settings beside it.
+
+Wherever a config names a part of evorl, such as an optimizer, a layer or an activation, it may name one of the user's
+instead. Names are resolved by ``load_named``, which decides whether they may become code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evorl.config.names import load_named, no_such
+
+
+def is_own_name(value: Any) -> bool:
+    """Return whether a value names a part of the user's own: a text with a colon between module and name."""
+    return isinstance(value, str) and ":" in value
+
+
+def own_name(cls: type) -> str:
+    """Return the name by which a config names a class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def own_class(name: str, base: type, setting: str) -> Any:
+    """Import the class that a config names.
+
+    Args:
+        name: ``"package.module:Class"``.
+        base: class that it has to inherit from.
+        setting: path of the setting, for messages.
+
+    Raises:
+        ValueError: there is no such class, or it does not inherit from ``base``.
+    """
+    cls = load_named(name, setting)
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise ValueError(f"{setting}={name} must be a class that inherits from {base.__module__}.{base.__qualname__}.")
+    return cls
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnPart:
+    """A function or class of the user's own and its settings; equal to another one of the same.
+
+    Attributes:
+        name: ``"package.module:name"``.
+        function: what the name stands for.
+        settings: arguments by keyword, name and value.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @functools.cached_property
+    def call(self) -> Callable[..., Any]:
+        """The function with its settings."""
+        return functools.partial(self.function, **dict(self.settings))
+
+
+def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
+    """Import the function or class that a config names, and check its settings.
+
+    Args:
+        config: the name, or a mapping with ``name`` and settings.
+        setting: path of the setting, for messages.
+        num_inputs: number of its first arguments that evorl gives; they are no settings.
+
+    Raises:
+        ValueError: there is no such function, it has no such setting, or it needs one that is not given.
+    """
+    options = dict(config) if isinstance(config, Mapping) else {"name": config}
+    name = options.pop("name")
+    function = load_named(name, setting)
+    parameters, takes_any = setting_names(function, num_inputs)
+    for option in options:
+        if option not in parameters and not takes_any:
+            raise ValueError(f"{setting}: {no_such(f'setting of {name}', option, parameters or ('none',))}")
+    for parameter, default in parameters.items():
+        if default is inspect.Parameter.empty and parameter not in options:
+            raise ValueError(f"{setting}: {name} needs {parameter!r}: give it a value beside name.")
+    settings = tuple((option, _hashable(value)) for option, value in sorted(options.items()))
+    return OwnPart(name, function, settings)
+
+
+def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
+    """Return the settings of a function with their defaults, and whether it takes any other keyword.
+
+    Fields that Flax adds to every module are no settings.
+    """
+    if isinstance(function, type) and dataclasses.is_dataclass(function):
+        fields = [
+            field for field in dataclasses.fields(function) if field.init and field.name not in ("parent", "name")
+        ]
+        return {field.name: _default(field) for field in fields}, False
+    parameters = list(inspect.signature(function).parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)][num_inputs:]
+    return {parameter.name: parameter.default for parameter in named}, takes_any
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+
+
+def _hashable(value: Any) -> Any:
+    """Lists as tuples, so that networks can be compared by value."""
+    return tuple(_hashable(entry) for entry in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,144 @@
+"""Parts of the user's own, named in configs: they are built, compared by value, trained with, and checked."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
+from evorl.algorithms.ppo import PPOWorkflow
+from evorl.algorithms.td3 import TD3Workflow
+from evorl.config.defaults import completed, plain_value
+from evorl.config.nodes import node_from_config
+from evorl.ec.operators.variation import Mutation
+from evorl.ec.optimizers import OPTIMIZERS
+from evorl.networks.recurrent import GRU, build_cell
+from evorl.networks.torsos import build_torso
+from evorl.ops.exploration import ActionNoise
+from evorl.ops.optimization import Optimizer
+from tests.support.doc_pages import ROOT, blocks
+
+CARTPOLE = {"env": "gymnax/CartPole-v1", "eval_episodes": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def my_parts() -> Any:
+    """The module that the page on own parts prints."""
+    module = types.ModuleType("my_parts")
+    sys.modules["my_parts"] = module
+    python = [b.text for b in blocks(ROOT / "docs/guide/own_parts.md") if b.language == "python"]
+    exec(compile("\n".join(python), "my_parts.py", "exec", dont_inherit=True), vars(module))
+    vars(module)["Cell"] = type("Cell", (GRU,), {"__module__": "my_parts"})
+    vars(module)["Strong"] = type("Strong", (Mutation,), {"__module__": "my_parts"})
+    yield module
+    del sys.modules["my_parts"]
+
+
+def test_a_search_of_ones_own_is_named_and_learns() -> None:
+    config = {"name": "my_parts:SimpleES", "pop_size": 32, "initial_std": 0.3}
+    settings = {**CARTPOLE, "optimizer": config, "total_timesteps": 64}
+    workflow = NeuroevolutionWorkflow.build_from_config(settings)
+    again = NeuroevolutionWorkflow.build_from_config(settings)
+    assert jax.tree.structure(workflow.optimizer) == jax.tree.structure(again.optimizer)
+    assert plain_value(workflow.optimizer)["name"] == "my_parts:SimpleES"
+    optimizer = workflow.optimizer
+    state = optimizer.init({"x": jnp.ones(3)}, jax.random.key(0))
+    tell = jax.jit(optimizer.tell)
+    for _ in range(40):
+        state = tell(state, -jnp.square(optimizer.ask(state)["x"]).sum(axis=1))
+    assert np.square(state.mean["x"]).sum() < 0.5
+
+
+def test_failures_are_finite_for_a_search_that_does_not_rank_them(my_parts: Any) -> None:
+    fitness = jnp.array([1.0, jnp.nan, jnp.inf, 3.0])
+    np.testing.assert_array_equal(my_parts.SimpleES(pop_size=4).tellable(fitness), [1.0, 1.0, 1.0, 3.0])
+    assert OPTIMIZERS["cmaes"](pop_size=4).tellable(fitness) is fitness
+
+
+def test_a_workflow_trains_with_layer_activation_and_optimizer() -> None:
+    network = {
+        "torso": [{"name": "my_parts:Gated", "size": 8}, 8],
+        "activation": {"name": "my_parts:snake", "frequency": 2.0},
+    }
+    optimizer = {"name": "my_parts:slow_sgd", "options": {"momentum": 0.5}}
+    settings = {
+        **CARTPOLE,
+        "num_envs": 4,
+        "rollout_length": 8,
+        "num_minibatches": 2,
+        "num_epochs": 1,
+        "total_timesteps": 64,
+    }
+    workflow = PPOWorkflow.build_from_config({**settings, "agent": {"network": network}, "optimizer": optimizer})
+    state = workflow.init(jax.random.key(0))
+    before = jax.tree.leaves(state.agent_state.params)
+    metrics, state = workflow.step(state)
+    assert any((a != b).any() for a, b in zip(before, jax.tree.leaves(state.agent_state.params), strict=True))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.agent_state.params)), metrics
+
+
+def test_the_functions_are_those_that_are_named(my_parts: Any) -> None:
+    torso = build_torso({"torso": ["my_parts:snake"], "activation": "my_parts:snake"})
+    x = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
+    np.testing.assert_allclose(torso.apply({}, x), my_parts.snake(x), rtol=1e-6)
+    assert torso == build_torso({"torso": ["my_parts:snake"], "activation": "my_parts:snake"})
+    optimizer = node_from_config(Optimizer, {"name": "my_parts:slow_sgd", "learning_rate": 0.5}, "optimizer")
+    params, _ = optimizer.apply({"x": jnp.ones(2)}, optimizer.init({"x": jnp.ones(2)}), {"x": jnp.ones(2)})
+    expected, _ = my_parts.slow_sgd(0.5).update({"x": jnp.ones(2)}, my_parts.slow_sgd(0.5).init({"x": jnp.ones(2)}))
+    np.testing.assert_allclose(params["x"], optax.apply_updates({"x": jnp.ones(2)}, expected)["x"])
+    assert isinstance(build_cell({"name": "my_parts:Cell", "size": 5}), my_parts.Cell)
+
+
+def test_nested_settings_may_be_of_a_class_below_ours(my_parts: Any) -> None:
+    noise = node_from_config(ActionNoise, {}, "noise")
+    assert type(noise) is ActionNoise
+    config = {"agent": {"noise": {"name": "my_parts:UniformNoise", "width": 0.3}}}
+    complete = completed(TD3Workflow, config)
+    assert complete["agent"]["noise"]["name"] == "my_parts:UniformNoise"
+    agent = completed(TD3Workflow, {"agent": {"noise": "my_parts:UniformNoise"}})["agent"]
+    assert agent["noise"] == "my_parts:UniformNoise"
+    ga = {"name": "ga", "pop_size": 4, "mutation": {"name": "my_parts:Strong", "scale": 0.5}}
+    workflow = NeuroevolutionWorkflow.build_from_config({**CARTPOLE, "optimizer": ga})
+    assert type(workflow.optimizer.mutation) is my_parts.Strong
+
+
+@pytest.mark.parametrize(
+    ("build", "parts"),
+    [
+        (lambda: build_torso({"torso": [{"name": "my_parts:Gated", "sise": 3}]}), ("my_parts:Gated", "sise", "'size'")),
+        (lambda: build_torso({"torso": ["my_parts:Gate"]}), ("my_parts", "'Gate'", "'Gated'")),
+        (lambda: build_torso({"activation": {"name": "my_parts:snake", "freq": 1}}), ("'freq'", "frequency")),
+        (lambda: build_torso({"torso": ["no_such_module:x"]}), ("no_such_module", "PYTHONPATH")),
+        (
+            lambda: node_from_config(
+                Optimizer, {"name": "my_parts:slow_sgd", "options": {"momentun": 0.1}}, "optimizer"
+            ),
+            ("'momentun'", "momentum"),
+        ),
+        (lambda: build_cell({"name": "my_parts:Cell", "sice": 5}), ("'sice'", "'size'")),
+        (lambda: build_cell("my_parts:snake"), ("my_parts:snake", "flax", "Module")),
+        (
+            lambda: NeuroevolutionWorkflow.build_from_config({**CARTPOLE, "optimizer": "my_parts:Gated"}),
+            ("my_parts:Gated", "EvoOptimizer"),
+        ),
+        (
+            lambda: NeuroevolutionWorkflow.build_from_config(
+                {**CARTPOLE, "optimizer": {"name": "my_parts:SimpleES", "pop_siz": 4}}
+            ),
+            ("'pop_siz'", "pop_size"),
+        ),
+    ],
+)
+def test_what_does_not_exist_is_refused(build: Any, parts: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=".*".join(map(re.escape, parts[:1]))) as raised:
+        build()
+    for part in parts:
+        assert part in str(raised.value)
