@@ -278,8 +278,7 @@ class DIAYN(IntrinsicReward):
         """
         if not env.num_skills:
             raise ValueError("intrinsic=diayn needs skills to tell apart: set env.skills to their number, such as 8.")
-        with_skills: Any = self.replace(num_skills=env.num_skills)
-        return IntrinsicReward.built(with_skills, env)
+        return super(DIAYN, self.replace(num_skills=env.num_skills)).built(env)
 
     def make_model(self, torso: Torso, action_space: Space, obs_ndim: int) -> nn.Module:
         return DistillationNetwork(torso, self.num_skills, (), obs_ndim)
