@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.runs.rescue import WatchedFolder
     from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
@@ -42,8 +43,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
-    from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
+    from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
 
     started = time.perf_counter() if place else _STARTED
     config, resumed = _config_of(config, overrides)
@@ -63,7 +64,15 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records, **checkpoint_rules(config))
+    watched = WatchedFolder(folder)
+    checkpointer = RescuingCheckpointer(
+        watched,
+        config,
+        lambda rescued: resume_command(rescued, config),
+        config.checkpoints_kept,
+        records,
+        **checkpoint_rules(config),
+    )
     state = progress = None
     if resumed and not served:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
@@ -79,7 +88,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
         wandb=wandb_settings(config),
         others=episode_recorders(folder, workflow, config),
     )
-    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
+    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow, watched):
         if progress:
             recorder.resume_at(progress["iterations"])
             notices = _resumed_in_words(folder, checkpointer, progress)
@@ -89,10 +98,11 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
             recorder.message(notice)
         if beginning:
             state = begin_with(beginning, config.seed, recorder)
-        stops = functools.partial(_any_stops, should_stop, place)
+        stops = functools.partial(_any_stops, should_stop, place, watched)
         connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
             _learn(workflow, served, config, state, progress, recorder, checkpointer, stops)
+        watched.refuse_gone()
         stopped = any_says(stops())
         end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
         if stopped and not place:
@@ -128,8 +138,8 @@ def _learn(
     )
 
 
-def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None) -> bool:
-    return should_stop() or bool(place and place.should_stop())
+def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched: WatchedFolder) -> bool:
+    return should_stop() or bool(place and place.should_stop()) or watched.is_gone
 
 
 def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:
@@ -184,13 +194,27 @@ def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[
 
 
 @contextmanager
-def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow) -> Iterator[None]:
+def _closing(
+    recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow, watched: WatchedFolder
+) -> Iterator[None]:
+    from evorl.runs.rescue import FolderGone
+
     try:
         yield
+    except OSError as error:
+        if watched.is_gone and not isinstance(error, FolderGone):
+            raise watched.error() from error
+        raise
     finally:
         checkpointer.close()
-        recorder.close()
-        workflow.close()
+        try:
+            recorder.close()
+        except OSError:
+            if not watched.is_gone:  # of which an error is raised already
+                raise
+        finally:
+            workflow.close()
+            watched.close()
 
 
 @contextmanager

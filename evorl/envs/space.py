@@ -21,6 +21,8 @@ from evorl.types import ByValue, PyTreeDict
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
 ACTION_MASK = "action_mask"  # the entry of a dict observation that says which of the discrete actions are allowed
 
+MOST_NUMBERS = 2**28  # of one observation or action: 1 GB of float32
+
 
 class Space(ByValue, abc.ABC):
     """The set of values an observation or an action may take."""
@@ -53,6 +55,17 @@ class Space(ByValue, abc.ABC):
         return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
 
 
+def check_size(shape: Sequence[int]) -> None:
+    """Raise ``ValueError`` for a shape with a negative axis, or with more numbers than ``MOST_NUMBERS``."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"a shape has axes of 0 or more, got {list(shape)}.")
+    if math.prod(shape) > MOST_NUMBERS:
+        raise ValueError(
+            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, and at most {MOST_NUMBERS:,} are taken: give "
+            "smaller axes."
+        )
+
+
 class Box(Space):
     """Arrays within ``[low, high]``, bounds included; a bound may be infinite.
 
@@ -73,6 +86,7 @@ class Box(Space):
             raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
         low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
         shape = np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape))
+        check_size(shape)
         self.low = _bound(low, shape, self._dtype, "low")
         self.high = _bound(high, shape, self._dtype, "high")
         if np.any(self.low > self.high):
@@ -147,6 +161,8 @@ class Discrete(Space):
         self.n = int(n)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
+        if self.n > MOST_NUMBERS:
+            raise ValueError(f"Discrete has at most {MOST_NUMBERS:,} elements, got n={n:,}.")
 
     @property
     def shape(self) -> tuple[int, ...]:
