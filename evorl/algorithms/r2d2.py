@@ -77,9 +77,10 @@ class R2D2Agent(ActionValueAgent):
         def head(torso: nn.Module, ndim: int) -> nn.Module:
             return QNetwork(torso, num_outputs(env.action_space), ndim, dueling=dueling)
 
-        torso = build_torso(options)
         return {
-            "network": assemble(torso, cell, layers, head, observation_ndim(env.obs_space, settings.get("obs_key")))
+            "network": assemble(
+                build_torso(options), cell, layers, head, observation_ndim(env.obs_space, settings.get("obs_key"))
+            )
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:

@@ -21,6 +21,8 @@ from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, sto
 from evorl.config.gate import scope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omegaconf import DictConfig
 
     from evorl.cli.multirun import JobPlace, Trained
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
-    from evorl.runs.rescue import WatchedFolder
+    from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
     from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
@@ -44,7 +46,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
     from evorl.runs.folder import RunFolder
-    from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
+    from evorl.runs.rescue import WatchedFolder
 
     started = time.perf_counter() if place else _STARTED
     config, resumed = _config_of(config, overrides)
@@ -65,14 +67,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
     watched = WatchedFolder(folder)
-    checkpointer = RescuingCheckpointer(
-        watched,
-        config,
-        lambda rescued: resume_command(rescued, config),
-        config.checkpoints_kept,
-        records,
-        **checkpoint_rules(config),
-    )
+    checkpointer = _checkpointer(watched, config, records)
     state = progress = None
     if resumed and not served:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
@@ -111,6 +106,16 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _checkpointer(watched: WatchedFolder, config: DictConfig, records: Sequence[Path]) -> RescuingCheckpointer:
+    from evorl.runs.rescue import RescuingCheckpointer
+
+    def command(rescued: RunFolder) -> str:
+        return resume_command(rescued, config)
+
+    kept = config.checkpoints_kept
+    return RescuingCheckpointer(watched, config, command, kept, records, **checkpoint_rules(config))
 
 
 def _learn(

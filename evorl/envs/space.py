@@ -16,12 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.space_size import MOST_NUMBERS, check_size
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
 ACTION_MASK = "action_mask"  # the entry of a dict observation that says which of the discrete actions are allowed
-
-MOST_NUMBERS = 2**28  # of one observation or action: 1 GB of float32
 
 
 class Space(ByValue, abc.ABC):
@@ -53,17 +52,6 @@ class Space(ByValue, abc.ABC):
     def zeros(self, batch_shape: tuple[int, ...] = ()) -> Any:
         """Zeros of the shape and dtype of an element, with leading axes ``batch_shape``."""
         return jax.tree.map(lambda s: jnp.zeros((*batch_shape, *s.shape), s.dtype), self.spec)
-
-
-def check_size(shape: Sequence[int]) -> None:
-    """Raise ``ValueError`` for a shape with a negative axis, or with more numbers than ``MOST_NUMBERS``."""
-    if any(size < 0 for size in shape):
-        raise ValueError(f"a shape has axes of 0 or more, got {list(shape)}.")
-    if math.prod(shape) > MOST_NUMBERS:
-        raise ValueError(
-            f"a shape of {list(shape)} has {math.prod(shape):,} numbers, and at most {MOST_NUMBERS:,} are taken: give "
-            "smaller axes."
-        )
 
 
 class Box(Space):

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, check_size
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space_size import check_size
 from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
