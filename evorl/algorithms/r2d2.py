@@ -77,11 +77,8 @@ class R2D2Agent(ActionValueAgent):
         def head(torso: nn.Module, ndim: int) -> nn.Module:
             return QNetwork(torso, num_outputs(env.action_space), ndim, dueling=dueling)
 
-        return {
-            "network": assemble(
-                build_torso(options), cell, layers, head, observation_ndim(env.obs_space, settings.get("obs_key"))
-            )
-        }
+        torso, axes = build_torso(options), observation_ndim(env.obs_space, settings.get("obs_key"))
+        return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """A fresh network; the target network starts as a copy."""
