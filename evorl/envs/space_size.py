@@ -9,7 +9,7 @@ MOST_NUMBERS = 2**28  # of one observation or action: 1 GB of float32
 
 
 def check_size(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape; raise ``ValueError`` for a shape with a negative axis, or with more numbers than ``MOST_NUMBERS``."""
+    """Return a shape; raise ``ValueError`` for a negative axis, or for more numbers than ``MOST_NUMBERS``."""
     if any(size < 0 for size in shape):
         raise ValueError(f"a shape has axes of 0 or more, got {list(shape)}.")
     if math.prod(shape) > MOST_NUMBERS:
