@@ -48,7 +48,7 @@ LIBRARY_HOMES: dict[str, tuple[str, ...]] = {
     "rich": ("evorl/recorders/", "evorl/cli"),
     **dict.fromkeys(("orbax", "minari"), ("evorl/runs",)),
     "hydra": ("evorl/cli",),
-    "yaml": ("evorl/apps/", "evorl/cli", "evorl/runs", "evorl/recorders/"),
+    "yaml": ("evorl/config/yaml_text.py", "evorl/apps/", "evorl/runs"),
     "logging": ("evorl/cli", "evorl/runs", "evorl/recorders/", "evorl/reports/", "evorl/execution/", "evorl/sockets/"),
 }
 # Imported inside functions, so that nothing else needs them: those of the extras, and what is slow to import.

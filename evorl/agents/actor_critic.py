@@ -23,6 +23,7 @@ from evorl.agent import (
 )
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
+from evorl.config.values import checked_mapping
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env
 from evorl.envs.space import Space
@@ -325,7 +326,7 @@ def build_network(
     shared, cell = options.pop("shared"), build_cell(options.pop("recurrent"))
     if not isinstance(shared, bool):
         raise ValueError(f"agent.network.shared must be true or false, got {shared!r}.")
-    heads = options.pop("heads") or {}
+    heads = checked_mapping(options.pop("heads"), "agent.network.heads")
     for name in heads:
         if name not in obs_ndims:
             raise ValueError(no_such("head", name, obs_ndims))

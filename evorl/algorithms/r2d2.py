@@ -20,7 +20,7 @@ from evorl.agent import AgentState, allowed_only, observation_ndim, one_observat
 from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
 from evorl.agents.part_settings import RecurrentValueSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
-from evorl.config.values import check_names, require_positive
+from evorl.config.values import check_names, checked_mapping, checked_value, require_positive
 from evorl.envs.env import Env
 from evorl.envs.space import Space, num_outputs
 from evorl.networks.q_networks import QNetwork
@@ -69,17 +69,16 @@ class R2D2Agent(ActionValueAgent):
         cell = build_cell(options.pop("recurrent"))
         if cell is None:
             raise ValueError("R2D2 needs agent.network.recurrent, which is null: choose gru, lstm or dilated_lstm.")
-        heads = options.pop("heads")
+        heads = checked_mapping(options.pop("heads"), "agent.network.heads")
         check_names(heads, ("dueling", "layers"), "key of agent.network.heads")
-        layers = build_layers(heads["layers"], "agent.network.heads.layers")
+        dueling = checked_value(heads.get("dueling", True), bool, "agent.network.heads.dueling")
+        layers = build_layers(heads.get("layers", ()), "agent.network.heads.layers")
 
         def head(torso: nn.Module, ndim: int) -> nn.Module:
-            return QNetwork(torso, num_outputs(env.action_space), ndim, dueling=heads["dueling"])
+            return QNetwork(torso, num_outputs(env.action_space), ndim, dueling=dueling)
 
-        torso = build_torso(options)
-        return {
-            "network": assemble(torso, cell, layers, head, observation_ndim(env.obs_space, settings.get("obs_key")))
-        }
+        torso, axes = build_torso(options), observation_ndim(env.obs_space, settings.get("obs_key"))
+        return {"network": assemble(torso, cell, layers, head, axes)}
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
         """A fresh network; the target network starts as a copy."""

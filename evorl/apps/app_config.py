@@ -16,6 +16,7 @@ from typing import Any
 
 from evorl.apps.app_text import read_mapping
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.config.yaml_text import read_text_file
 from evorl.distribution import installed_version
 
 APP_FILE = "app.yaml"
@@ -123,9 +124,9 @@ def read_app(file: str | Path = APP_FILE, variables: Mapping[str, str] = os.envi
         ValueError: there is no such file, it is of another version, or an entry is unknown or cannot be.
     """
     path = Path(file)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"there is no {path}: go into the folder of an app, or make one by evorl new my-app.")
-    config = read_mapping(path.read_text(encoding="utf-8"), path.name)
+    config = read_mapping(read_text_file(path, "the settings of an app"), path.name)
     check_version(config, path.name)
     check_names(config, _ENTRIES, f"entry of {path.name}")
     environment = checked_mapping(config.get("environment"), "environment")

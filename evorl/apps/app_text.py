@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from evorl.config.yaml_text import dump_yaml, read_yaml
+
 
 def with_entry(text: str, name: str, entry: str) -> str:
     """The text with another entry of the top level.
@@ -56,20 +58,17 @@ def _lines(name: str, value: Any, indent: str) -> list[str]:
 
 def in_one_line(value: Any) -> str:
     """A value as YAML writes it on one line."""
-    dumped = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    dumped = dump_yaml(value, default_flow_style=True, sort_keys=False, width=10_000)
     return dumped.removesuffix("...\n").rstrip("\n").removesuffix("\n...")
 
 
 def read_mapping(text: str, name: str) -> dict[str, Any]:
-    """The mapping that a YAML text is; ``name`` is the file's, for messages.
+    """Return the mapping that a YAML text describes; ``name`` is the file's, for messages.
 
     Raises:
-        ValueError: it cannot be read, or is no mapping.
+        ValueError: the text cannot be read, or is no mapping.
     """
-    try:
-        read = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{name} cannot be read: {' '.join(str(error).split())}.") from error
+    read = read_yaml(text, name)
     if not isinstance(read, dict):
         raise ValueError(f"{name} must be a mapping from settings to values, got {read!r}.")
     return read

@@ -34,6 +34,7 @@ from evorl.cli.app_words import without_flags
 from evorl.cli.command_options import Option, read_options
 from evorl.cli.composition import config_folder
 from evorl.config.names import no_such
+from evorl.config.yaml_text import read_text_file
 
 _ALGORITHM = {"-a": "algorithm", "--algorithm": "algorithm"}
 _FLAGS = {**_ALGORITHM, "-e": "env", "--environment": "env", "-c": "file", "--config": "file"}
@@ -111,7 +112,7 @@ def generate_from_arguments(arguments: Sequence[str]) -> list[Path]:
         raise ValueError(f"Write what? evorl generate -a ppo, -e {next(iter(KINDS))}, or docker=true.")
     file = Path(settings["file"])
     app = read_app(file)
-    text = file.read_text(encoding="utf-8")
+    text = read_text_file(file)
     kept: list[Path | None] = []
     facts = None
     if settings["env"]:
@@ -155,7 +156,7 @@ def config_from_arguments(arguments: Sequence[str]) -> list[str] | list[Path]:
         return _list()
     file = Path(settings["file"])
     app = read_app(file)
-    text = file.read_text(encoding="utf-8")
+    text = read_text_file(file)
     facts = None
     kind_name = _kind_of(app)
     if settings["env"]:

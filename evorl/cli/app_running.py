@@ -15,19 +15,20 @@ from evorl.apps.supervision import Program, supervise
 from evorl.cli.app_training import own_configs, refuse_named_code, training_words
 from evorl.cli.app_words import without_flags
 from evorl.cli.calling import as_override
-from evorl.cli.command_options import Option, read_options
-from evorl.cli.parameter_serving import worker_number
+from evorl.cli.command_options import Option, read_options, whole
 from evorl.config.names import no_such
-from evorl.config.values import checked_value, positive
+from evorl.config.values import LONGEST_AXIS
 from evorl.runs.trust import refuse_composed_code
 
 COMPONENTS = ("all", "parameters", "server", "environment", "metrics")
+MOST_PROCESSES = 10_000
+_SERVERS, _SERVERS_OF_ALL = whole(1, MOST_PROCESSES), whole(0, LONGEST_AXIS)
 OPTIONS = {
-    "n": Option(1, "environments at a time (or -n 4)"),
+    "n": Option(1, "environments at a time (or -n 4)", whole(1, MOST_PROCESSES)),
     "exploit": Option(False, "the first environment plays by the policy as it is, and is not learned from (--exploit)"),
     "show_ui": Option(False, "the first environment shows itself, if it can (--show-ui)"),
-    "servers": Option(None, "servers here that learn for a parameter server; null for as many as the app says"),
-    "worker": Option(0, "number of the first of these among those of all machines"),
+    "servers": Option(None, "servers here that learn for a parameter server; null for the number of the app", _SERVERS),
+    "worker": Option(0, "number of the first of these among those of all machines", _SERVERS_OF_ALL),
     "file": Option(APP_FILE, "the app's settings (or -c)"),
 }
 _FLAGS = {
@@ -131,7 +132,7 @@ def parameter_programs(
     addresses = server_addresses(app, settings)
     if "server" not in chosen:
         return programs + [Program(f"server at {each}", (), {}, each) for each in addresses if "environment" in chosen]
-    first = worker_number(settings["worker"])
+    first = settings["worker"]
     for number, address in enumerate(addresses, first):
         words, own = _bound("serve", address, _TOKEN)
         words += [f"token=env:{_PARAMETERS_TOKEN}"] if _PARAMETERS_TOKEN in variables else []
@@ -147,7 +148,7 @@ def server_addresses(app: AppConfig, settings: Mapping[str, Any]) -> list[Addres
         if settings["servers"] is not None:
             raise ValueError(f"servers={settings['servers']}, but {_NO_PARAMETERS}")
         return [app.server]
-    count = positive(settings["servers"] or app.parameters.servers, "servers")
+    count = settings["servers"] or app.parameters.servers
     return [dataclasses.replace(app.server, port=app.server.port + PORTS_APART * i) for i in range(count)]
 
 
@@ -198,9 +199,9 @@ def environment_programs(app: AppConfig, settings: dict[str, Any]) -> list[Progr
         "run": {"max_episodes": app.run.max_episodes, "infinite_run": app.run.infinite_run},
     }
     addresses = server_addresses(app, settings)
-    flags = {name: checked_value(settings[name], bool, name) for name in ("exploit", "show_ui")}
+    flags = {name: settings[name] for name in ("exploit", "show_ui")}
     programs = []
-    for number in range(positive(settings["n"], "n")):
+    for number in range(settings["n"]):
         said = {name: value and number == 0 for name, value in flags.items()}
         address = str(addresses[number % len(addresses)])
         told = {**handed, "server": {"bind": address, "token": app.server.token}, "number": number, **said}

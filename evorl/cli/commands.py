@@ -162,6 +162,9 @@ def run(arguments: Sequence[str]) -> Any:
     from evorl.config.gate import scope
     from evorl.config.names import load, no_such
 
+    if any(flag in arguments for flag in ("-sc", "--shell-completion")):
+        load("evorl.cli.completion:complete_from_arguments")(arguments)
+        return None
     name, *rest = arguments or ["--help"]
     if name in ("--help", "-h", "help"):
         print(overview(), end="")
@@ -183,7 +186,9 @@ def overview() -> str:
     """Every command with what it does."""
     width = max(map(len, COMMANDS))
     lines = "".join(f"  {name:{width}s}  {command.does}\n" for name, command in COMMANDS.items())
-    return f"Usage: evorl <command> ...\n\n{lines}\nevorl <command> --help says more, evorl --version which this is.\n"
+    more = "evorl <command> --help says more, evorl --version which this is."
+    completion = 'Tab completion: eval "$(evorl -sc install=bash)", the same for zsh; evorl -sc install=fish | source'
+    return f"Usage: evorl <command> ...\n\n{lines}\n{more}\n{completion}\n"
 
 
 def help_of(name: str) -> str:
@@ -233,12 +238,23 @@ def train(arguments: list[str]) -> None:
 
 
 def serve(arguments: list[str]) -> None:
-    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``."""
-    if any(argument.startswith("run=") for argument in arguments):
+    """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``.
+
+    Raises:
+        ValueError: the environment, or the run that goes on, is none of simulators elsewhere.
+    """
+    given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
+    if "run" in given:
         run(["act", *arguments])
+    elif given.get("resume", "null") not in ("", "null"):
+        from evorl.cli.remote_training import refuse_local_run
+
+        refuse_local_run(given["resume"], given.get("runs_folder", "runs"))
+        train(arguments)
+    elif "env" in given:
+        train(["serve={}", *arguments])  # refused for another environment than one of simulators elsewhere
     else:
-        names_env = any(argument.startswith(("env=", "resume=")) for argument in arguments)
-        train(arguments if names_env else ["env=remote", *arguments])
+        train(["env=remote", *arguments])
 
 
 def serve_parameters(arguments: list[str]) -> None:

@@ -24,6 +24,8 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
+from evorl.config.yaml_text import read_text_file, read_yaml
+
 # Parts of a config that are agents themselves.
 AGENT_PARTS = ("inner", "learner")
 # What of the parts of a config that are agents themselves is the whole run's.
@@ -101,7 +103,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
             options = [f"/env/_{library}"] if super().is_config(f"env/_{library}") else []
             config = {"defaults": [*options, "_self_"], "env": {"library": library, "name": name}}
             return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
-        result = super().load_config(self._file_of(config_path))
+        result = self._read(self._file_of(config_path))
         package = ""
         if group in AGENT_PARTS:
             result.header["package"] = None
@@ -110,6 +112,16 @@ class FileConfigSource(file_config_source.FileConfigSource):
             result.config = _completed(result.config, package)
         _open_schedules(result.config)
         return result
+
+    def _read(self, config_path: str) -> ConfigResult:
+        """Read a file as Hydra does, with the errors of ``evorl.config.yaml_text``."""
+        file = Path(self.path) / self._normalize_file_name(config_path)
+        text = read_text_file(file, "a config")
+        settings = read_yaml(text, str(file))
+        if not isinstance(settings, dict | None):
+            raise ValueError(f"{file} must be a mapping from settings to values, got {settings!r}.")
+        header = self._get_header_dict(text[:512])
+        return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings or {}), header)
 
     def is_group(self, config_path: str) -> bool:
         """Whether it is a folder, or the name of a short form."""

@@ -6,13 +6,18 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import SEED, Option, read_options, whole
+from evorl.config.values import LONGEST_AXIS
 
 OPTIONS = {
-    "steps": Option(200, "steps of each copy, with random actions"),
-    "num_envs": Option(4, "copies that are stepped together"),
-    "max_episode_steps": Option(None, "the time limit of an episode; null for half of the steps where it has none"),
-    "seed": Option(0, "of the starts and the actions"),
+    "steps": Option(200, "steps of each copy, with random actions", whole(1, 1_000_000)),
+    "num_envs": Option(4, "copies that are stepped together", whole(1, 100_000)),
+    "max_episode_steps": Option(
+        None,
+        "time limit of an episode; null for half of the steps if the environment has no limit",
+        whole(1, LONGEST_AXIS),
+    ),
+    "seed": Option(0, "of the starts and the actions", SEED),
     "arguments": Option({}, "of the function, as in '{goal_reward: 2.0}'"),
 }
 
@@ -27,16 +32,9 @@ def check_env_from_arguments(arguments: Sequence[str]) -> None:
         ValueError: the environment does not keep its contract; every sentence on a line of its own. Or an argument
             cannot be.
     """
-    from evorl.config.values import checked_mapping, positive
-
     settings, unnamed = read_options(arguments, OPTIONS, "evorl check-env", unnamed="module:function")
     if len(unnamed) != 1:
         raise ValueError("Which environment? Give the function or class that makes it: evorl check-env my_envs:Walk.")
-    for name in ("steps", "num_envs"):
-        settings[name] = positive(settings[name], name)
-    if type(settings["seed"]) is not int:
-        raise ValueError(f"seed must be a whole number, got {settings['seed']!r}.")
-    settings["arguments"] = dict(checked_mapping(settings["arguments"], "arguments"))
     _check(unnamed[0], settings)
 
 

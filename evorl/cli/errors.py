@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,12 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise
+        # The reader, such as ``head``, has what it wanted: nothing more is printed, not even at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if text := loss_in_words(error):
             _exit(error, text, LOST_STATUS)
@@ -38,6 +45,17 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
         if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
             raise
         _exit(error, str(error))
+
+
+def _output_is_closed() -> bool:
+    """Return whether nothing reads standard output any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def print_any_character() -> None:
@@ -95,6 +113,8 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
     if missing:
         group, name = missing.groups()
         group = "agent" if group in AGENT_PARTS else group
+        if group == "env":
+            return _unknown_env(name, config_folder)
         return sentence(no_such(group, name, config_names(config_folder / group)))
     key = re.search(r"Could not override '([^']+)'", text) or re.search(r"Key '([^']+)' is not in struct", text)
     if key:
@@ -103,6 +123,19 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
         name = entry if entry.startswith(f"{key.group(1)}.") else key.group(1)
         return sentence(load("evorl.cli.unknown_keys:unknown_key_in_words")(name, error, config_folder))
     return " ".join(text.split())
+
+
+def _unknown_env(name: str, config_folder: Path) -> str:
+    """Return the sentence for an environment that does not exist, with those of all libraries that may be meant."""
+    from evorl.cli.composition import long_names
+    from evorl.envs.catalog import describe_suggestions, suggest_envs
+
+    names = config_names(config_folder / "env")
+    suggestions = suggest_envs(name, long_names(config_folder), names)
+    if suggestions:
+        return f"There is no env {name!r}.{describe_suggestions(suggestions)}"
+    by_library = "Others by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
+    return f"{sentence(no_such('env', name, names))} {by_library}"
 
 
 def dotted_keys(config: Any, prefix: str = "") -> list[str]:

@@ -65,6 +65,9 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     settings = {"run": None, "parts": None, "which": "best"} | dict(given)
     if not (settings["run"] is None or isinstance(settings["run"], str)):
         raise ValueError(f"init_from.run must be the folder of a run, or latest; got {settings['run']!r}.")
+    which = settings["which"]
+    if which not in ("best", "latest") and not (type(which) is int and 0 <= which < 2**63):
+        raise ValueError(f"init_from.which must be best, latest or the number of an iteration; got {which!r}.")
     parts = settings["parts"]
     if isinstance(parts, str):
         settings["parts"] = parts = [parts]

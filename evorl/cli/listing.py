@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, one_of, read_options
+from evorl.runs.run_state import STATES
 
 OPTIONS = {
     "sort": Option("newest", "return, best, steps or newest, the greatest first; or run, algorithm, env, state"),
     "algorithm": Option(None, "only those of this algorithm, as in algorithm=ppo", text=True),
     "env": Option(None, "only those in environments with this in their name", text=True),
-    "state": Option(None, "only those that are running, stopped, finished or failed", text=True),
+    "state": Option(None, "only those that are running, stopped, finished or failed", one_of(*STATES), text=True),
 }
 
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, read_options, whole
 
 if TYPE_CHECKING:
     from evorl.live.live_page import LivePage
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOKEN = "EVORL_TOKEN"
 _SECONDS_BETWEEN_LOOKS = 0.2  # for a signal
 OPTIONS = {
-    "port": Option(7002, "to listen on; 0 for one that is free"),
+    "port": Option(7002, "to listen on; 0 for one that is free", whole(0, 65_535)),
     "bind": Option("127.0.0.1", "the address to listen on; any but this machine's own needs a token"),
     "token": Option(None, f"asked of everybody; new for a new one, null for that in {TOKEN} or none", text=True),
     "hosts": Option(None, "names of this machine that may stand in the address, as in hosts=box,box.lan", text=True),
@@ -25,7 +25,9 @@ OPTIONS = {
     "key": Option(None, "the certificate's key, PEM", text=True),
     "open": Option(False, "whether the page is opened in a browser"),
     "runs_folder": Option("runs", "where runs are looked for by their names, and watched where none is named"),
-    "metrics_folder": Option("metrics", "where numbers that clients send are kept; null for in memory only", text=True),
+    "metrics_folder": Option(
+        "metrics", "folder for metrics that clients send; null keeps them in memory only", text=True, null=True
+    ),
     "metrics": Option({}, "by name whether a client's metric is taken, as in metrics={loss: false}"),
     "enable_unknown_metrics": Option(True, "whether metrics are taken that metrics does not name"),
     "log": Option(False, "whether every number that a client sends is printed"),
@@ -63,7 +65,6 @@ def watch_runs(arguments: Sequence[str]) -> None:
 
 
 def _request(arguments: Sequence[str]) -> Request:
-    from evorl.config.values import checked_value
     from evorl.live.live_page import LivePage
     from evorl.live.metrics_store import EnabledMetrics, MetricsStore
     from evorl.live.page_guard import PageGuard
@@ -72,20 +73,15 @@ def _request(arguments: Sequence[str]) -> Request:
     from evorl.sockets.access import tls_context
 
     settings, places = read_options(arguments, OPTIONS, "evorl watch", unnamed="run")
-    for name in ("open", "log", "enable_unknown_metrics"):
-        checked_value(settings[name], bool, name)
-    port = settings["port"]
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
-        raise ValueError(f"port is a number from 0 to 65535, got {port!r}.")
     is_new = settings["token"] == "new"
-    token = secrets.token_urlsafe(24) if is_new else _given(settings["token"]) or os.environ.get(TOKEN) or None
+    token = secrets.token_urlsafe(24) if is_new else settings["token"] or os.environ.get(TOKEN) or None
     hosts = tuple(name.strip() for name in (settings["hosts"] or "").split(",") if name.strip())
     guard = PageGuard(settings["bind"], token, hosts)
-    tls = tls_context(_given(settings["cert"]), _given(settings["key"]))
-    enabled = EnabledMetrics(settings["enable_unknown_metrics"], settings["metrics"] or {})
+    tls = tls_context(settings["cert"], settings["key"])
+    enabled = EnabledMetrics(settings["enable_unknown_metrics"], settings["metrics"])
     runs = WatchedRuns(places, settings["runs_folder"])
-    store = MetricsStore(_given(settings["metrics_folder"]), enabled, say=print_line if settings["log"] else None)
-    return Request(LivePage(runs, store, guard), port, tls, settings["open"], is_new)
+    store = MetricsStore(settings["metrics_folder"], enabled, say=print_line if settings["log"] else None)
+    return Request(LivePage(runs, store, guard), settings["port"], tls, settings["open"], is_new)
 
 
 async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
@@ -104,8 +100,3 @@ async def _serve(request: Request, is_stopped: Callable[[], bool]) -> None:
             await asyncio.to_thread(webbrowser.open, with_token)
         while not is_stopped():
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
-
-
-def _given(text: str | None) -> str | None:
-    """An option of text, of which ``null`` is none."""
-    return None if text in (None, "", "null") else text

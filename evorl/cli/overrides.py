@@ -20,19 +20,20 @@ _GROUPS = ("agent", "env", "experiment", "evolution", "parameters")
 
 def check_run_settings(config: DictConfig) -> None:
     """Raises ``ValueError`` for values of the run's own settings that cannot work."""
-    from evorl.config.values import check_names, checked_value, positive
+    from evorl.config.values import check_names, checked_value, positive, seed_number
 
-    seed = config.seed
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}.")
+    config.seed = seed_number(config.seed)
+    for name in ("title", "workflow"):
+        checked_value(config.get(name), str | None, name)
     config.checkpoints_kept = positive(config.checkpoints_kept, "checkpoints_kept")
     for name in ("best_checkpoints_kept", "best_over"):
         if name in config:
             config[name] = positive(config[name], name)
     for name, unit in {"render_interval": "environment steps", "checkpoint_seconds": "seconds"}.items():
-        interval = config.get(name, 0)
-        if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 <= interval < float("inf"):
-            raise ValueError(f"{name} must be a number of {unit}, or 0 for never; got {interval!r}.")
+        try:
+            checked_value(config.get(name, 0), float, name, "[0, inf)")
+        except ValueError as error:
+            raise ValueError(f"{error} It is a number of {unit}, 0 for never.") from None
     recorders = config.recorders
     if not isinstance(recorders, Mapping):
         raise ValueError(f"recorders must be a mapping such as {{progress: true, wandb: false}}, got {recorders!r}.")
@@ -43,7 +44,7 @@ def check_run_settings(config: DictConfig) -> None:
     own_recorders(config)
     for name in ("deterministic", "eval_at_start"):
         checked_value(config.get(name, False), bool, name)
-    if not isinstance(config.compilation_cache, bool | str):
+    if not isinstance(config.compilation_cache, bool | str) or config.compilation_cache == "":
         raise ValueError(f"compilation_cache must be true, false or a folder, got {config.compilation_cache!r}.")
     wandb_settings(config)
 

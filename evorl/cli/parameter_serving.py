@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, read_options, whole
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import prepare_for
 from evorl.config.gate import distrust, scope
+from evorl.config.values import LONGEST_AXIS
 
 if TYPE_CHECKING:
     import ssl
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 PORT = 7000
 OPTIONS = {
-    "worker": Option(0, "which one this is, from 0: each has random draws of its own"),
+    "worker": Option(0, "which one this is, from 0: each has random draws of its own", whole(0, LONGEST_AXIS)),
     "token": Option(None, "that the server wants; env:NAME reads a variable", text=True),
     "cert": Option(None, "file of the server's TLS certificate; null for no TLS", text=True),
     "profile_dir": Option(None, "folder for where the time goes, as trace.json", text=True),
@@ -208,7 +209,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
     given, addresses = read_options(arguments, OPTIONS, "evorl work", unnamed="address")
     if len(addresses) != 1:
         raise ValueError(f"name one server, got {len(addresses)}: evorl work 127.0.0.1:{PORT}")
-    worker = worker_number(given["worker"])
+    worker = given["worker"]
     address = addresses[0] if ":" in addresses[0] else f"{addresses[0]}:{PORT}"
     tls = None
     if given["cert"] is not None:
@@ -233,13 +234,6 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
         flush=True,
     )
     return worked
-
-
-def worker_number(given: Any) -> int:
-    """Which worker one is. Raises ``ValueError`` for what is no whole number from 0."""
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**31:
-        raise ValueError(f"worker must be a whole number from 0, got {given!r}.")
-    return given
 
 
 def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:

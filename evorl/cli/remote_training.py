@@ -24,7 +24,10 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
     if not is_remote:
         if config.get("serve") is not None:
-            raise ValueError("serve is for simulators that come over the network: choose env=remote, or leave it out.")
+            raise ValueError(
+                "serve is for simulators that connect over the network, and this environment is not one of them: "
+                "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
+            )
         return workflow
     if workflow.actors is not None:
         raise ValueError(
@@ -34,6 +37,19 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     from evorl.serving.training_server import TrainingServer
 
     return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
+
+
+def refuse_local_run(which: str, runs_folder: str) -> None:
+    """Raise ``ValueError`` unless the run that is to go on learns from simulators that connect over the network."""
+    from evorl.runs.folder import RunFolder
+
+    folder = RunFolder.find(which, runs_folder)
+    env = folder.load_config(trust=True).get("env")
+    if not isinstance(env, Mapping) or env.get("library") != "remote":
+        raise ValueError(
+            f"{folder.path} is a training in an environment of its own, which serves nothing: evorl train "
+            f"resume={folder.path} goes on with it."
+        )
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:

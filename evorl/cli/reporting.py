@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, one_of, read_options
+from evorl.runs.run_state import STATES
 
 OPTIONS = {
     "to": Option(None, "the page; null for report.html in the folder named, of several in this one", text=True),
     "by": Option(None, "what groups differ by: agent, env, run or settings, as in by=agent,optimizer.name", text=True),
     "metric": Option(None, "a column of metrics.csv, as in metric=eval/success; null for the return", text=True),
-    "csv": Option(None, "a file for the table of results too; --csv alone puts it beside the page", text=True),
+    "csv": Option(None, "file for the table of results; --csv alone puts it beside the page", text=True, empty=True),
     "title": Option(None, "of the page; null for one that says what was trained", text=True),
     "pictures": Option(True, "whether pictures and videos of the run folders are in the page"),
     "algorithm": Option(None, "only runs of this algorithm", text=True),
     "env": Option(None, "only runs in environments with this in their name", text=True),
-    "state": Option(None, "only runs that are running, stopped, finished or failed", text=True),
+    "state": Option(None, "only runs that are running, stopped, finished or failed", one_of(*STATES), text=True),
     "runs_folder": Option("runs", "where runs are looked for by their names"),
 }  # fmt: skip
 

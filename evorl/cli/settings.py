@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evorl.cli.composition import AGENT_PARTS, completed_optimizer
 from evorl.config.explained import Setting, explained
+from evorl.config.yaml_text import dump_yaml
 from evorl.workflows.assembly import complete_config, workflow_class
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
@@ -90,4 +89,4 @@ def as_yaml(value: Any) -> str:
     """A value on one line; whole numbers of thousands without a point."""
     if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
         value = int(value)
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    return dump_yaml(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import NUM_FRAMES, PIXELS, Option, read_options
+from evorl.cli.watching import refuse_large_pictures
 from evorl.config.gate import scope
 
 OPTIONS = {
@@ -14,8 +15,8 @@ OPTIONS = {
     "run": Option(None, "a run folder, or latest: its last episode", text=True),
     "runs_folder": Option("runs", "where run folders are"),
     "to": Option(None, "the picture; null for a file beside the episode", text=True),
-    "frames": Option(50, "of the animation, at most"),
-    "size": Option(320, "width and height in pixels"),
+    "frames": Option(50, "of the animation, at most", NUM_FRAMES),
+    "size": Option(320, "width and height in pixels", PIXELS),
     "trust": Option(False, "whether the episode may name code outside evorl: true only if you trust its maker"),
 }
 
@@ -34,12 +35,10 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
         RunFolderError: there is no such episode, or it is damaged.
         HostEnvError: nothing here can draw.
     """
-    from evorl.config.values import checked_value, positive
     from evorl.envs.mujoco_frames import draw_without_screen
 
     settings = _settings(arguments)
-    num_frames, size = positive(settings["frames"], "frames"), positive(settings["size"], "size")
-    checked_value(settings["trust"], bool, "trust")
+    refuse_large_pictures(1, settings["frames"], settings["size"])
     draw_without_screen()  # before anything else imports MuJoCo
 
     from evorl.envs import create_env
@@ -59,7 +58,7 @@ def show_episode_from_arguments(arguments: Sequence[str]) -> Path:
             _draw(target, episode, env)
         else:
             target = Path(settings["to"] or path.with_suffix(".gif"))
-            write_animation(target, frames_of(episode, env, num_frames, size))
+            write_animation(target, frames_of(episode, env, settings["frames"], settings["size"]))
     finally:
         env.close()
     print(f"{path.name}: {episode.about['length']} steps, return {episode.about['return']:.2f}: {target}")

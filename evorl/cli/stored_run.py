@@ -20,7 +20,10 @@ _OF_THE_COMMAND = {"trust": False, "resume": None, "run": None}  # settings of a
 
 
 def check_folders(config: DictConfig) -> None:
-    """Raises ``ValueError`` for values of ``resume``, ``run`` and ``runs_folder`` that name no folder."""
+    """Raise ``ValueError`` for values of ``resume``, ``run``, ``runs_folder`` and ``trust`` of another type."""
+    from evorl.config.values import checked_value
+
+    checked_value(config.trust, bool, "trust")
     for name in ("resume", "run"):
         if isinstance(config[name], (Sequence, Mapping)) and not isinstance(config[name], str):
             raise ValueError(f"{name} must be the folder of a run, or latest; got {config[name]}.")

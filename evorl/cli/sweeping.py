@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.sweeps.part import Part
     from evorl.sweeps.sweep_run import SweepRun
     from evorl.sweeps.sweep_table import Returns
 
@@ -41,7 +42,9 @@ def sweep_from_config(
     from evorl.cli.multirun import Trained
     from evorl.config.nodes import plain
     from evorl.recorders import LogRecorder
+    from evorl.recorders.run_status import counted
     from evorl.recorders.sweep_curves import draw_sweep
+    from evorl.runs.rescue import WatchedFolder
     from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
     from evorl.sweeps.sweep_settings import SweepSettings
@@ -61,14 +64,16 @@ def sweep_from_config(
         if screen:
             print(text, flush=True)
 
-    programs = f"{len(groups)} program{'s' if len(groups) > 1 else ''}"
-    tell(f"{len(settings)} settings of {', '.join(sweep.over)}: {programs}.")
+    programs = counted(len(groups), "program")
+    tell(f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}: {programs}.")
     run = SweepRun(folder.path, sweep, groups, config.num_seeds, config.seed, config.devices, tell)
     write_sweep(table, settings, run.returns(), config.num_seeds)
+    watched = WatchedFolder(folder)
     try:
         with stop_on_signals(resume_command(folder)) as should_stop:
-            recorders = functools.partial(_recorders, folder.log, title) if screen else list
-            finished = run.train(recorders, should_stop)
+            recorders = functools.partial(_recorders, folder.log, title) if screen else lambda _: []
+            finished = run.train(recorders, lambda: should_stop() or watched.is_gone)
+            watched.refuse_gone()
             returns = run.returns()
             write_sweep(table, settings, returns, config.num_seeds)
             write_evaluations(folder.sweep_evaluations, returns, config.num_seeds)
@@ -79,17 +84,20 @@ def sweep_from_config(
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         score = last_score(returns[best])
-        tell(f"Best of {len(settings)} settings: {in_words(settings[best])}, with a return of {score:,.1f}.")
+        tell(f"Best of {counted(len(settings), 'setting')}: {in_words(settings[best])}, with a return of {score:,.1f}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
         return Trained(score, False, folder.path)
     finally:
+        watched.close()
         log.close()
 
 
-def _recorders(log: Path, title: str) -> list[Recorder]:
+def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
     from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup
+    from evorl.recorders.run_status import counted
 
-    return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title)]
+    rows = f"{counted(len(part.members), 'setting')} x {counted(part.num_seeds, 'seed')}"
+    return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title, rows)]
 
 
 def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) -> DictConfig:

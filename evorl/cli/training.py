@@ -27,6 +27,8 @@ from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, sto
 from evorl.config.gate import scope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omegaconf import DictConfig
 
     from evorl.cli.multirun import JobPlace, Trained
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.runs.rescue import RescuingCheckpointer, WatchedFolder
     from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
@@ -48,8 +51,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
     from evorl.recorders.episode_records import episode_recorders
-    from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
+    from evorl.runs.rescue import WatchedFolder
 
     started = time.perf_counter() if place else _STARTED
     config, resumed = _config_of(config, overrides)
@@ -69,7 +72,8 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
-    checkpointer = RunCheckpointer(folder.checkpoints, config.checkpoints_kept, records, **checkpoint_rules(config))
+    watched = WatchedFolder(folder)
+    checkpointer = _checkpointer(watched, config, records)
     state = progress = None
     if resumed and not served:
         state, progress = restore(workflow, checkpointer, config.seed, "latest")
@@ -88,7 +92,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
             *(own.call(folder.path) for own in own_recorders(config)),
         ),
     )
-    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow):
+    with stop_on_signals(way_on) as should_stop, _closing(recorder, checkpointer, workflow, watched):
         if progress:
             recorder.resume_at(progress["iterations"])
             notices = _resumed_in_words(folder, checkpointer, progress)
@@ -98,10 +102,11 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
             recorder.message(notice)
         if beginning:
             state = begin_with(beginning, config.seed, recorder)
-        stops = functools.partial(_any_stops, should_stop, place)
+        stops = functools.partial(_any_stops, should_stop, place, watched)
         connect_training_server(workflow, folder, stops)
         with _failures_told(folder, checkpointer, config):
             _learn(workflow, served, config, state, progress, recorder, checkpointer, stops)
+        watched.refuse_gone()
         stopped = any_says(stops())
         end = f"Results are in {folder.path} ({time.perf_counter() - started:.0f} s in all)"
         if stopped and not place:
@@ -110,6 +115,16 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     if not config.recorders.progress and is_first():
         print(end, flush=True)
     return Trained(checkpointer.best_score, stopped, folder.path)
+
+
+def _checkpointer(watched: WatchedFolder, config: DictConfig, records: Sequence[Path]) -> RescuingCheckpointer:
+    from evorl.runs.rescue import RescuingCheckpointer
+
+    def command(rescued: RunFolder) -> str:
+        return resume_command(rescued, config)
+
+    kept = config.checkpoints_kept
+    return RescuingCheckpointer(watched, config, command, kept, records, **checkpoint_rules(config))
 
 
 def _learn(
@@ -137,8 +152,8 @@ def _learn(
     )
 
 
-def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None) -> bool:
-    return should_stop() or bool(place and place.should_stop())
+def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched: WatchedFolder) -> bool:
+    return should_stop() or bool(place and place.should_stop()) or watched.is_gone
 
 
 def _config_of(config: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, RunFolder | None]:
@@ -193,13 +208,27 @@ def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[
 
 
 @contextmanager
-def _closing(recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow) -> Iterator[None]:
+def _closing(
+    recorder: Recorder, checkpointer: RunCheckpointer, workflow: Workflow, watched: WatchedFolder
+) -> Iterator[None]:
+    from evorl.runs.rescue import FolderGone
+
     try:
         yield
+    except OSError as error:
+        if watched.is_gone and not isinstance(error, FolderGone):
+            raise watched.error() from error
+        raise
     finally:
         checkpointer.close()
-        recorder.close()
-        workflow.close()
+        try:
+            recorder.close()
+        except OSError:
+            if not watched.is_gone:  # of which an error is raised already
+                raise
+        finally:
+            workflow.close()
+            watched.close()
 
 
 @contextmanager

@@ -9,9 +9,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import (
+    FPS,
+    NUM_EPISODES,
+    NUM_FRAMES,
+    PIXELS,
+    SEED,
+    Option,
+    checkpoint,
+    one_of,
+    read_options,
+    seed_choice,
+    whole,
+)
 from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 from evorl.config.gate import scope
+from evorl.config.values import LONGEST_AXIS
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
@@ -20,20 +33,46 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 FORMATS = ("webp", "gif", "png", "mp4", "html")
-_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
+_OF_BODIES = (
+    "brax",
+    "mjx",
+    "playground",
+    "host",
+)  # libraries whose environments are all drawn by MuJoCo
+MOST_ELITES = 1_000
+MOST_PICTURE_BYTES = 2 * 10**9
+
+
+def _cells(value: Any, name: str) -> int | list[int]:
+    """Return a number of elites, or a list of cells. Raises ``ValueError`` for anything else."""
+    numbers = value if isinstance(value, list) else [value]
+    try:
+        cells = [whole(0, LONGEST_AXIS)(number, name) for number in numbers]
+        if not 1 <= len(cells) <= MOST_ELITES or (value is not numbers and cells[0] > MOST_ELITES):
+            raise ValueError
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a number of elites, {MOST_ELITES:,} at most, or a list of as many cells such as [3,17]; "
+            f"got {value!r}."
+        ) from None
+    return cells if value is numbers else cells[0]
+
+
 OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
     "runs_folder": Option("runs", "where run folders are"),
-    "episodes": Option(3, "how many are played, side by side in one picture"),
-    "format": Option("webp", f"of the picture: {', '.join(FORMATS)}; mp4 needs the extra video"),
+    "episodes": Option(3, "how many are played, side by side in one picture", NUM_EPISODES),
+    "format": Option("webp", f"of the picture: {', '.join(FORMATS)}; mp4 needs the extra video", one_of(*FORMATS)),
     "to": Option(None, "the file; null for one in the folder videos of the run", text=True),
-    "frames": Option(100, "pictures of the longest episode, at most"),
-    "fps": Option(20, "pictures shown in a second"),
-    "size": Option(240, "height of each episode's picture, in pixels"),
-    "checkpoint": Option("best", "whose policy plays: best, latest or an iteration"),
-    "cells": Option(None, "of an archive: so many elites, or a list of cells; null for 9, 0 for the best policy alone"),
-    "seed": Option(None, "of other episodes; null for those that evaluations of the checkpoint play"),
-    "seed_number": Option("best", "which of several seeds plays, from 0; best for the best by evaluation"),
+    "frames": Option(100, "pictures of the longest episode, at most", NUM_FRAMES),
+    "fps": Option(20, "pictures shown in a second", FPS),
+    "size": Option(240, "height of each episode's picture, in pixels", PIXELS),
+    "checkpoint": Option("best", "whose policy plays: best, latest or an iteration", checkpoint),
+    "cells": Option(
+        None, "of an archive: a number of elites, or a list of cells; null for 9, 0 for the best policy alone", _cells
+    ),
+    "seed": Option(None, "of other episodes; null for those that evaluations of the checkpoint play", SEED),
+    "seed_number": Option("best", "which of several seeds plays, from 0; best for the best by evaluation", seed_choice),
     "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
 }
 
@@ -104,9 +143,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
 
 
 def _request(arguments: Sequence[str]) -> Request:
-    from evorl.config.names import no_such
-    from evorl.config.values import checked_value, positive
-    from evorl.reports.seed_choice import checked_seed_number
+    from evorl.config.values import check_names
 
     given, _ = read_options(arguments, OPTIONS, "evorl render")
     if not given["run"]:
@@ -114,23 +151,20 @@ def _request(arguments: Sequence[str]) -> Request:
     to = given["to"] and Path(given["to"]).expanduser()
     if to and not any(argument.startswith("format=") for argument in arguments):
         given["format"] = to.suffix.lower().lstrip(".") or given["format"]
-    if given["format"] not in FORMATS:
-        raise ValueError(no_such("format", given["format"], FORMATS))
-    for name in ("episodes", "frames", "size"):
-        given[name] = positive(given[name], name)
-    if isinstance(given["fps"], bool) or not isinstance(given["fps"], int | float) or not 0 < given["fps"] <= 100:
-        raise ValueError(f"fps must be a number above 0, 100 at most; got {given['fps']!r}.")
-    cells, seed = given["cells"], given["seed"]
-    numbers = cells if isinstance(cells, list) else [0 if cells is None else cells]
-    if not all(type(number) is int and number >= 0 for number in numbers) or numbers == []:
-        raise ValueError(f"cells must be a number of elites, or a list of cells such as [3,17]; got {cells!r}.")
-    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**32):
-        raise ValueError(f"seed must be a whole number from 0 to 2^32 - 1, or null; got {seed!r}.")
-    if given["checkpoint"] not in ("best", "latest") and not given["checkpoint"].isdigit():
-        raise ValueError(f"checkpoint must be best, latest or an iteration; got {given['checkpoint']}.")
-    checked_value(given["trust"], bool, "trust")
-    given["seed_number"] = checked_seed_number(given["seed_number"])
+        check_names([given["format"]], FORMATS, "format")
+    if given["format"] != "html":
+        refuse_large_pictures(given["episodes"], given["frames"], given["size"])
     return Request(**{**given, "to": to})
+
+
+def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
+    """Raise ``ValueError`` for pictures that take more than ``MOST_PICTURE_BYTES`` together."""
+    num_bytes = 3 * episodes * frames * size**2
+    if num_bytes > MOST_PICTURE_BYTES:
+        raise ValueError(
+            f"episodes={episodes:,}, frames={frames:,} and size={size:,} make pictures of {num_bytes / 1e9:,.1f} GB, "
+            f"and at most {MOST_PICTURE_BYTES / 1e9:,.1f} GB are drawn: take fewer or smaller ones."
+        )
 
 
 def _prepare_to_draw(config: Any, kind: str) -> None:

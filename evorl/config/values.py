@@ -35,14 +35,49 @@ def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
             raise ValueError(no_such(what, name, valid))
 
 
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
+LONGEST_AXIS = 2**31 - 1  # of an array or of a loop
+MOST_SEED = 2**32 - 1
+_SHOWN = 80  # characters of a value in a message
+
+
 def positive(value: Any, name: str) -> int:
-    """``value`` as a positive whole number; a float without a fraction, such as 1e6, is one."""
+    """Return ``value`` as a positive whole number; a float without a fraction, such as 1e6, is one."""
+    return whole_number(value, name, 1, LONGEST_AXIS)
+
+
+def seed_number(value: Any, name: str = "seed") -> int:
+    """Return ``value`` as a seed, a whole number from 0 to 2^32 - 1; a float without a fraction is one."""
+    return whole_number(value, name, 0, MOST_SEED)
+
+
+def whole_number(value: Any, name: str, low: int, high: int) -> int:
+    """Return ``value`` as a whole number of an interval.
+
+    Args:
+        value: a whole number, or a float without a fraction, such as 1e3.
+        name: of the setting, for messages.
+        low: the least number allowed, 0 or 1 say.
+        high: the greatest number allowed.
+
+    Raises:
+        ValueError: another type, a fraction, or out of the interval; the message has the value and the interval.
+    """
     value = _plain(value)
-    if not _is_number(value) or not math.isfinite(value) or value != int(value) or value < 1:
-        raise ValueError(f"{name} must be a positive whole number, got {_shown(value)}.")
-    if value >= 2**31:  # it is the length of an axis or of a loop
-        raise ValueError(f"{name} must be at most 2^31 - 1 = 2,147,483,647, got {_shown(value)}.")
-    return int(value)
+    is_whole = _is_number(value) and (isinstance(value, int) or (math.isfinite(value) and value == int(value)))
+    if is_whole and low <= value <= high:
+        return int(value)
+    if low == 1 and not (is_whole and value > high):
+        expected = "a positive whole number"
+    else:
+        expected = f"at most {_bound(high)}" if low == 1 else f"a whole number from {low:,} to {_bound(high)}"
+    raise ValueError(f"{name} must be {expected}, got {_shown(value)}.")
+
+
+def _bound(number: int) -> str:
+    """Return a bound for messages: one below a power of two as such, too."""
+    power = (number + 1).bit_length() - 1
+    return f"2^{power} - 1 = {number:,}" if power > 16 and number + 1 == 2**power else f"{number:,}"
 
 
 def require_positive(node: Any, *names: str) -> None:
@@ -58,6 +93,22 @@ def checked_mapping(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a mapping from settings to values, got {value!r}.")
     return value
+
+
+def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
+    """Return a list of settings as a tuple; ``None`` is an empty one.
+
+    Args:
+        value: as it comes from YAML, the command line or Python.
+        name: of the setting, for messages.
+        element: an example of an element, for messages.
+
+    Raises:
+        ValueError: ``value`` is no list.
+    """
+    if value is not None and not isinstance(value, list | tuple):
+        raise ValueError(f"{name} must be a list, such as [{element}], got {_shown(value)}.")
+    return tuple(value or ())
 
 
 def checked_num_atoms(num_atoms: Any, values: str, support_low: Any, support_high: Any) -> int | None:
@@ -144,11 +195,13 @@ def declared_ranges(cls: type[PyTreeNode]) -> dict[str, str]:
 def _number(value: Any, name: str, within: str | None) -> float:
     interval = within or "(-inf, inf)"
     low, high = (float(bound) for bound in interval[1:-1].split(","))
-    fits = _is_number(value) and not math.isnan(value)
+    fits = _is_number(value) and value == value  # nan is not
     fits = fits and (value > low or (value == low and interval[0] == "["))
     fits = fits and (value < high or (value == high and interval[-1] == "]"))
+    fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))  # networks compute in float32
     if not fits:
-        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}, got {_shown(value)}.")
+        size = ", 3.4e38 at most" if _is_number(value) and math.inf > abs(value) > LARGEST_FLOAT else ""
+        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}{size}, got {_shown(value)}.")
     return float(value)
 
 
@@ -173,4 +226,10 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else repr(value)
+    """Return a value for messages, a long one shortened."""
+    if value is None:
+        return "null"
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
+        return f"a number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    text = repr(value)
+    return text if len(text) <= 4 * _SHOWN else f"{text[:_SHOWN]}..."

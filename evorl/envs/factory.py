@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from evorl.config.names import did_you_mean, load, no_such
+from evorl.config.names import load, no_such
 
 if TYPE_CHECKING:
     from evorl.envs.vector import VectorEnv
@@ -136,5 +136,5 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
         if name in names:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
-    nearest = did_you_mean(name, [*paths, *(path.partition("/")[2] for path in paths)])
+    nearest = load("evorl.envs.catalog:describe_suggestions")(load("evorl.envs.catalog:suggest_envs")(name))
     raise ValueError(f"there is no environment {name!r}.{nearest} There are: {', '.join(paths)}.")

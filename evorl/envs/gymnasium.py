@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.config.gate import admit, admit_arguments
 from evorl.config.names import no_such
-from evorl.config.values import check_names
+from evorl.config.values import check_names, checked_list, checked_mapping, checked_value
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
@@ -61,8 +61,10 @@ def make_gymnasium_simulators(
     admit_arguments({**kwargs, "wrappers": wrappers}, "env")
     if vectorization not in VECTORIZATIONS:
         raise ValueError(no_such("value of env.vectorization", vectorization, VECTORIZATIONS))
+    wrappers = checked_list(wrappers, "env.wrappers", "NormalizeObservation")
+    metrics = [checked_value(each, str, "env.metrics") for each in checked_list(metrics, "env.metrics", "success")]
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
-    make = functools.partial(_make_one, name, tuple(wrappers), {**kwargs, **limit}, terminal_on_life_loss)
+    make = functools.partial(_make_one, name, wrappers, {**kwargs, **limit}, terminal_on_life_loss)
     if vectorization == "async":
         return AsyncGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
     return InProcessGymnasiumEnv(make, num_envs, obs_key, metrics, goal_task)
@@ -90,7 +92,8 @@ def _make_one(name: str, wrappers: Sequence[Any], kwargs: Mapping[str, Any], ter
     except (TypeError, gymnasium.error.Error) as error:
         raise ValueError(f"Gymnasium cannot make {name} with {dict(kwargs)}: {error}") from error
     for wrapper in wrappers:
-        arguments = {"name": wrapper} if isinstance(wrapper, str) else dict(wrapper)
+        named = {"name": wrapper} if isinstance(wrapper, str) else wrapper
+        arguments = dict(checked_mapping(named, "an entry of env.wrappers"))
         wrapper_name = arguments.pop("name", None)
         names = [key for key in dir(gymnasium.wrappers) if key[0].isupper()]
         if wrapper_name not in names:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.space_size import check_size
 from evorl.types import ByValue, PyTreeDict
 
 GOAL_KEYS = frozenset({"observation", "achieved_goal", "desired_goal"})  # of observations with goals
@@ -72,7 +73,7 @@ class Box(Space):
         if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
         low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
-        shape = np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape))
+        shape = check_size(np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape)))
         self.low = _bound(low, shape, self._dtype, "low")
         self.high = _bound(high, shape, self._dtype, "high")
         if np.any(self.low > self.high):
@@ -144,7 +145,7 @@ class Discrete(Space):
     """The integers ``0 .. n - 1``, int32 scalars. Raises ``ValueError`` for ``n < 1``."""
 
     def __init__(self, n: int) -> None:
-        self.n = int(n)
+        (self.n,) = check_size((max(0, int(n)),))
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
 

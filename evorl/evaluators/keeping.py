@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
+
+import jax
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
+from evorl.evaluators.episodes import longest_episode
 from evorl.evaluators.evaluator import observes_goals
 
 PLOTS_OF = ("goal", "observation")
+MOST_BYTES = 8 * 10**9  # of observations that are kept step by step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +46,14 @@ class Keeping:
         hints = field_types(Keeping)
         for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
             object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
+        if self.plot_of is not None and self.plot_of not in PLOTS_OF:
+            raise ValueError(no_such("value of evaluation.plot_of", self.plot_of, PLOTS_OF))
+        chosen = self.plot_dimensions
+        is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
+        if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
+            raise ValueError(
+                f"evaluation.plot_dimensions must be one or two numbers from 0, as in [0, 1]; got {chosen!r}."
+            )
 
     @property
     def num_steps(self) -> int:
@@ -79,6 +92,7 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
                 f"evaluation.{name}={number}: this algorithm evaluates in a way of its own, in which no episodes are "
                 f"kept. Set evaluation.{name}=null."
             )
+    _refuse_many_steps(keeping.num_steps, env)
     keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
     drawn = _drawn(keeping, env) if keeping.plot_episodes else (None, None)
     keeping = dataclasses.replace(keeping, plot_of=drawn[0], plot_dimensions=drawn[1])
@@ -87,11 +101,22 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
     return keeping if keeping.goals or keeping.num_steps else None
 
 
+def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
+    """Raise ``ValueError`` if the observations of this many whole episodes are more than are kept."""
+    bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
+    length = longest_episode(env)
+    num_bytes = num_episodes * length * bytes_of_step
+    if num_bytes > MOST_BYTES:
+        name = "evaluation.save_episodes or evaluation.plot_episodes"
+        raise ValueError(
+            f"{name} of {num_episodes:,} episodes of up to {length:,} steps take {num_bytes / 1e9:,.1f} GB, and at "
+            f"most {MOST_BYTES / 1e9:.0f} GB are kept: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
+        )
+
+
 def _drawn(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
     """What is drawn, also where that was left open, and which of its numbers."""
     of = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
-    if of not in PLOTS_OF:
-        raise ValueError(no_such("value of evaluation.plot_of", of, PLOTS_OF))
     if of == "goal" and not observes_goals(env):
         raise ValueError("evaluation.plot_of=goal is for environments that observe goals: take observation.")
     space = env.goal_task.goal_space if of == "goal" else env.obs_space
@@ -103,8 +128,7 @@ def _drawn(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
     chosen = keeping.plot_dimensions
     if chosen is None:
         chosen = tuple(range(min(2, size)))
-    is_list = isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2
-    if not is_list or not all(type(i) is int and 0 <= i < size for i in chosen):
+    if max(chosen) >= size:
         raise ValueError(
             f"evaluation.plot_dimensions must be one or two numbers from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
         )

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.config.values import positive
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.ops.collectives import DATA_AXIS, MEMBER_AXIS, over_agents
 from evorl.ops.processes import number_of_first
@@ -56,6 +57,9 @@ def plan_execution(
     available = processes * min(len(jax.local_devices(process_index=i)) for i in range(processes))
     on_cpu = jax.default_backend() == "cpu"
     seeds = None if num_seeds == 1 else num_seeds
+    if isinstance(env_chunk, str) and env_chunk != "auto":
+        raise ValueError(f"env_chunk must be auto, null or a positive whole number, got {env_chunk!r}.")
+    env_chunk = env_chunk if env_chunk in ("auto", None) else positive(env_chunk, "env_chunk")
     if env.steps_on_host:
         return _beside_simulators(devices, seeds), None
     # Several agents that act in one copy of an environment are rows that stay together.
@@ -66,8 +70,6 @@ def plan_execution(
     elif env_chunk == "auto":
         cache = number_of_first(core_cache_bytes())  # one program, whatever the machines of the processes are
         env_chunk = max(LEAST_BLOCK, int(CACHE_SHARE * cache) // bytes_per_copy) if on_cpu else None
-    if not (env_chunk is None or (isinstance(env_chunk, int) and env_chunk > 0)):
-        raise ValueError(f"env_chunk is 'auto', null or a positive number, got {env_chunk!r}.")
     copies = env.num_envs // env.num_agents
     axis, rows = (DATA_AXIS, copies) if num_members is None else (MEMBER_AXIS, num_members)
     if devices == "auto":
@@ -106,8 +108,9 @@ def _worthwhile_devices(
 
 
 def _checked_devices(devices: str | int, available: int, processes: int) -> int:
-    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
+    if isinstance(devices, str):
         raise ValueError(f"devices is 'auto' or a positive number, got {devices!r}.")
+    devices = positive(devices, "devices")
     if devices > available:
         raise ValueError(f"devices={devices} was asked for, and JAX sees {available}: ask for at most {available}.")
     if devices > 1 and devices % processes:

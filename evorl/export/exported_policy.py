@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space_size import check_size
 from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
@@ -84,7 +85,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         return ExportedPolicy(
             _policy_of(about, call), path, str(about["env"]), str(about["algorithm"]), int(about["timesteps"])
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunFolderError(f"{path} does not say what evorl export says of a policy: {error!r}.") from error
 
 
@@ -153,7 +154,9 @@ def _policy_of(about: Mapping[str, Any], call: Callable[..., Any]) -> PortablePo
 
 
 def _port(described: Mapping[str, Any]) -> Port:
-    return Port(described["name"], tuple(int(size) for size in described["shape"][1:]), np.dtype(described["dtype"]))
+    shape = tuple(int(size) for size in described["shape"][1:])
+    check_size(shape)
+    return Port(described["name"], shape, np.dtype(described["dtype"]))
 
 
 def space_of(described: Mapping[str, Any]) -> Space:

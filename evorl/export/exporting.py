@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, checkpoint, read_options, seed_choice
 from evorl.export import FORMATS
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 POLICY_OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
     "runs_folder": Option("runs", "where run folders are"),
-    "checkpoint": Option("best", "best, latest, or the number of an iteration"),
+    "checkpoint": Option("best", "best, latest, or the number of an iteration", checkpoint),
     "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
-    "seed_number": Option("best", "which of several seeds, from 0; best for the best by evaluation"),
+    "seed_number": Option("best", "which of several seeds, from 0; best for the best by evaluation", seed_choice),
     "trust": Option(False, "whether the run may name code outside evorl: true only if you trust its maker"),
 }
 OPTIONS = {
@@ -55,22 +55,15 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         ValueError: no run is named, or an option cannot be.
         RunFolderError: there is no such run.
     """
-    from evorl.config.values import checked_value
-    from evorl.reports.seed_choice import checked_seed_number
-
     if not settings["run"]:
         raise ValueError(f"Which run? Give its folder: evorl {command} run=<folder>, or run=latest.")
-    for name in ("sample", "trust"):
-        checked_value(settings[name], bool, name)
-    checked_seed_number(settings["seed_number"])
-    checkpoint = str(settings["checkpoint"])
 
     from evorl.export.loading import stored_policy
 
     stored = stored_policy(
         settings["run"],
         settings["runs_folder"],
-        checkpoint=int(checkpoint) if checkpoint.isdigit() else checkpoint,
+        checkpoint=int(which) if (which := settings["checkpoint"]).isdigit() else which,
         sample=settings["sample"],
         seed_number=settings["seed_number"],
         trust=settings["trust"],
@@ -79,13 +72,6 @@ def policy_of(settings: dict[str, Any], command: str) -> StoredPolicy:
         print(notice)
     print(f"{stored.folder}\n{stored.in_words()}")
     return stored
-
-
-def from_zero(value: Any, name: str) -> int:
-    """``value``, if it is a whole number that is not negative. Raises ``ValueError`` otherwise."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} must be a whole number from 0, got {value!r}.")
-    return value
 
 
 def _formats(given: Any) -> list[str]:

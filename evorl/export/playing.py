@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import FPS, NUM_EPISODES, NUM_FRAMES, SEED, Option, read_options, whole
 from evorl.config.gate import scope
-from evorl.export.exporting import POLICY_OPTIONS, from_zero, policy_of
+from evorl.config.values import LONGEST_AXIS
+from evorl.export.exporting import POLICY_OPTIONS, policy_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 LIBRARY = "gymnasium"
 OPTIONS = {
     "env": Option(None, "the environment, as in gymnasium/CartPole-v1; null for that of the run", text=True),
-    "episodes": Option(1, "how many are played"),
-    "seed": Option(0, "of the first episode; the others follow"),
-    "max_steps": Option(1000, "of an episode, at most"),
+    "episodes": Option(1, "how many are played", NUM_EPISODES),
+    "seed": Option(0, "of the first episode; the others follow", SEED),
+    "max_steps": Option(1000, "of an episode, at most", whole(1, LONGEST_AXIS)),
     "to": Option(None, "the animation, a .gif or .webp; null for the folder play of the run", text=True),
     "screen": Option(False, "whether to play on the screen instead, as fast as the environment says"),
-    "frames": Option(200, "of the animation, at most"),
-    "fps": Option(30, "steps shown in a second"),
+    "frames": Option(200, "of the animation, at most", NUM_FRAMES),
+    "fps": Option(30, "steps shown in a second", FPS),
     **POLICY_OPTIONS,
 }
 
@@ -46,13 +47,8 @@ def play_from_arguments(arguments: Sequence[str]) -> Path | None:
         RunFolderError: there is no such run.
         HostEnvError: the environment failed, or nothing here can draw it.
     """
-    from evorl.config.values import checked_value, positive
-
     settings, _ = read_options(arguments, OPTIONS, "evorl play")
-    for name in ("episodes", "max_steps", "frames", "fps"):
-        positive(settings[name], name)
-    on_screen = checked_value(settings["screen"], bool, "screen")
-    from_zero(settings["seed"], "seed")
+    on_screen = settings["screen"]
     if not on_screen:
         from evorl.envs.mujoco_frames import draw_without_screen
 

@@ -7,25 +7,26 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import SEED, Option, checkpoint, number, read_options, seed_choice, whole
 
+_SECONDS = number("[0, 1e9]")
 OPTIONS = {
     "run": Option(None, "a run folder, or latest", text=True),
     "policy": Option(None, "instead of a run the file of evorl export, format=onnx or jax", text=True),
     "runs_folder": Option("runs", "where run folders are"),
-    "checkpoint": Option("best", "whose policy acts: best, latest or an iteration"),
+    "checkpoint": Option("best", "whose policy acts: best, latest or an iteration", checkpoint),
     "sample": Option(False, "whether actions are drawn as in training, instead of the most confident ones"),
-    "seed": Option(0, "of these draws"),
-    "seed_number": Option("best", "which of several seeds acts, from 0; best for the best by evaluation"),
-    "follow": Option(0.0, "seconds between looks for a newer checkpoint, which then acts; 0 for none"),
+    "seed": Option(0, "of these draws", SEED),
+    "seed_number": Option("best", "which of several seeds acts, from 0; best for the best by evaluation", seed_choice),
+    "follow": Option(0.0, "seconds between looks for a newer checkpoint, which then acts; 0 for none", _SECONDS),
     "bind": Option("127.0.0.1:7001", "address and port of the RLX protocol over TCP"),
     "web": Option(None, "address and port of WebSocket, of /healthz and of robots' clients (extra serve)", text=True),
     "token": Option(None, "that clients show, needed where others than this machine can connect", text=True),
     "cert": Option(None, "file of a TLS certificate; null for no TLS", text=True),
     "key": Option(None, "file of its private key", text=True),
-    "max_clients": Option(256, "clients at a time"),
-    "max_frame": Option(2**24, "bytes of a message"),
-    "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever"),
+    "max_clients": Option(256, "clients at a time", whole(1, 100_000)),
+    "max_frame": Option(2**24, "bytes of a message", whole(64, 2**30)),
+    "idle_seconds": Option(600.0, "that a client may be silent; 0 for ever", _SECONDS),
     "trust": Option(False, "whether the run or file may name code outside evorl: true only if you trust its maker"),
 }
 _OF_THE_SERVER = ("bind", "web", "token", "cert", "key", "max_clients", "max_frame", "idle_seconds")
@@ -44,18 +45,11 @@ def act_from_arguments(arguments: Sequence[str]) -> None:
         ImportError: ``web`` is given, and the extra serve is not installed.
     """
     from evorl.cli.signals import stop_on_signals
-    from evorl.config.values import checked_value
-    from evorl.reports.seed_choice import checked_seed_number
     from evorl.serving.serve_settings import serve_settings
 
     given, _ = read_options(arguments, OPTIONS, "evorl act")
     _check_which(given)
-    for name in ("sample", "trust"):
-        checked_value(given[name], bool, name)
-    checked_seed_number(given["seed_number"])
     follow = given["follow"]
-    if isinstance(follow, bool) or not isinstance(follow, int | float) or follow < 0:
-        raise ValueError(f"follow must be a number of seconds, 0 for never; got {follow!r}.")
     try:
         settings = serve_settings({name: given[name] for name in _OF_THE_SERVER})
     except ValueError as error:  # of a training these settings are a part

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import no_such
 from evorl.config.own_parts import is_own_name, own_class, own_part
+from evorl.config.values import positive
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import Layer, Torso, network_input
 from evorl.ops.trees import zeros_where
@@ -196,14 +197,13 @@ def build_cell(config: Any) -> Cell | None:
     if is_own_name(kind):
         own_class(kind, nn.Module, "recurrent.name")
         return own_part(config, "recurrent").call()
-    if kind not in _CELLS:
+    if not isinstance(kind, str) or kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))
     names = [f.name for f in dataclasses.fields(_CELLS[kind]) if f.name not in ("parent", "name")]
     for name, value in options.items():
         if name not in names:
             raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"recurrent: {name} must be a positive integer, got {value!r}.")
+        options[name] = positive(value, f"recurrent.{name}")
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(

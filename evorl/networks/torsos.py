@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import load, no_such
 from evorl.config.own_parts import OwnPart, is_own_name
+from evorl.config.values import checked_value, positive
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -294,12 +295,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
             raise ValueError(f"{where}: border is same or valid; got {value!r}.")
         return value
     if name == "momentum":
-        if not isinstance(value, float) or not 0.0 <= value < 1.0:
-            raise ValueError(f"{where}: momentum must be a number from 0 to below 1, got {value!r}.")
-        return value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{where}: {name} must be a positive integer, got {value!r}.")
-    return value
+        return checked_value(value, float, f"{where}: momentum", "[0, 1)")
+    return positive(value, f"{where}: {name}")
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -122,24 +123,30 @@ def _bar(status: RunStatus) -> list[RenderableType]:
 def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     from rich.table import Table
 
-    row = status.latest
+    row, side_by_side = status.latest, status.plan.side_by_side
     if EVALUATION not in row and TRAINING not in row:
         return []
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("", "", "")
     if EVALUATION in row:
-        returns = printable(f"[bold green]{format_return(row, EVALUATION)}", encoding)
-        shown = HISTORY if len(format_return(row, EVALUATION)) < SHORT_RETURN else HISTORY // 2
+        returns = printable(f"[bold green]{format_return(row, EVALUATION, status.plan.side_by_side)}", encoding)
+        shown = (
+            HISTORY if len(format_return(row, EVALUATION, status.plan.side_by_side)) < SHORT_RETURN else HISTORY // 2
+        )
         grid.add_row("evaluation return", returns, printable(_history(status, shown), encoding))
     if TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
-        grid.add_row("training return", printable(f"[bold]{format_return(row, TRAINING)}", encoding), length)
+        grid.add_row(
+            "training return",
+            printable(f"[bold]{format_return(row, TRAINING, side_by_side)}", encoding),
+            length,
+        )
     return [grid]
 
 
 def _history(status: RunStatus, width: int) -> str:
-    best = f" [dim]best {max(status.evaluations):,.1f}" if len(status.evaluations) > 1 else ""
+    best = f" [dim]best {status.best:,.1f}" if len(status.evaluations) > 1 and math.isfinite(status.best) else ""
     return f"[green]{sparkline(status.evaluations, width)}[/]{best}"
 
 

@@ -32,14 +32,17 @@ class LogRecorder(Recorder):
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._logger: logging.Logger | None = None
+        self._side_by_side: str | None = None
 
     def start(self, plan: RunPlan) -> None:
+        self._side_by_side = plan.side_by_side
         resumed = f", resumed at {plan.first_timesteps:,}" if plan.first_timesteps else ""
         self.message(f"{plan.name}: {plan.total_timesteps:,} environment steps{resumed}.")
 
     def write(self, row: Row) -> None:
         if any(name.startswith("eval/") for name in row):
-            self.message(f"{row.get('timesteps', 0):,} steps: {describe_metrics(row)}")
+            metrics = describe_metrics(row, side_by_side=self._side_by_side)
+            self.message(f"{row.get('timesteps', 0):,} steps: {metrics}")
 
     def message(self, text: str) -> None:
         with writing_to(self.path.parent):

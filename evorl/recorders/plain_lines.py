@@ -70,7 +70,7 @@ class PlainLines(Recorder):
         speed = f"  {status.steps_per_second:,.0f} steps/s" if status.steps_per_second else ""
         left = f"  {format_duration(status.seconds_left)} left" if status.fraction < 1 else ""
         self._print(f"{status.fraction:4.0%}  {status.timesteps:>{len(total)},} of {total}{speed}{left}")
-        if below := describe_metrics(metrics, width=WIDTH - len(_INDENT)):
+        if below := describe_metrics(metrics, width=WIDTH - len(_INDENT), side_by_side=status.plan.side_by_side):
             self._print(_INDENT + below)
         self._last_time, self._last_fraction = self._clock(), status.fraction
 

@@ -18,19 +18,21 @@ class RecorderGroup(Recorder):
     Args:
         recorders: to be called.
         title: by which the run goes in all of them; ``None`` for the one in its plan.
+        side_by_side: what runs side by side, see ``RunPlan``; ``None`` for what its plan has.
     """
 
-    def __init__(self, recorders: Iterable[Recorder], title: str | None = None) -> None:
+    def __init__(
+        self, recorders: Iterable[Recorder], title: str | None = None, side_by_side: str | None = None
+    ) -> None:
         self.recorders = tuple(recorders)
-        self._title = title
+        self._changes = {"name": title, "side_by_side": side_by_side}
 
     def resume_at(self, iterations: int) -> None:
         for recorder in self.recorders:
             recorder.resume_at(iterations)
 
     def start(self, plan: RunPlan) -> None:
-        if self._title is not None:
-            plan = dataclasses.replace(plan, name=self._title)
+        plan = dataclasses.replace(plan, **{name: text for name, text in self._changes.items() if text is not None})
         for recorder in self.recorders:
             recorder.start(plan)
 

@@ -15,6 +15,19 @@ _NO_LOSS = {TRAINING, "train/episode_length", "train/episodes"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
+def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
+    """Return the largest finite value of a metric after the first step of training; NaN without one.
+
+    The evaluation at step 0 is of the untrained policy, whose score is none of the training's.
+
+    Args:
+        steps: environment steps of N evaluations.
+        values: of the N evaluations.
+    """
+    pairs = zip(steps, values, strict=True)
+    return float(max((value for step, value in pairs if step > 0 and math.isfinite(value)), default=math.nan))
+
+
 class RunStatus:
     """Progress, speed, time left and the latest metrics of a run.
 
@@ -24,6 +37,7 @@ class RunStatus:
         steps_per_second: over all seeds.
         latest: the latest value of every metric.
         evaluations: every evaluation return so far.
+        best: the best of them, without the one of the untrained policy; NaN before.
     """
 
     def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,6 +46,7 @@ class RunStatus:
         self.steps_per_second = 0.0
         self.latest: dict[str, float | int] = {}
         self.evaluations: list[float] = []
+        self._evaluated_at: list[int] = []
         self._clock = clock
         self._measured_from: tuple[float, int] | None = None  # seconds and timesteps at the first sign of life
 
@@ -49,6 +64,12 @@ class RunStatus:
         self.timesteps = int(row.get("timesteps", self.timesteps))
         if EVALUATION in row:
             self.evaluations.append(float(row[EVALUATION]))
+            self._evaluated_at.append(self.timesteps)
+
+    @property
+    def best(self) -> float:
+        """The best evaluation return; see ``best_evaluation``."""
+        return best_evaluation(self._evaluated_at, self.evaluations)
 
     @property
     def fraction(self) -> float:
@@ -67,13 +88,20 @@ class RunStatus:
         return left / pace if pace > 0 and math.isfinite(pace) else math.nan
 
 
-def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None) -> str:
-    """A phrase on the returns and losses in a row; of at most ``width`` characters, the last ones being left out."""
+def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, side_by_side: str | None = None) -> str:
+    """Describe the returns and losses in a row.
+
+    Args:
+        row: of metrics.
+        num_losses: losses that are described.
+        width: characters at most; the last parts are left out.
+        side_by_side: what a return is the mean over, see ``RunPlan``; by default its seeds.
+    """
     parts = []
     if EVALUATION in row:
-        parts.append(f"evaluation return {format_return(row, EVALUATION)}")
+        parts.append(f"evaluation return {format_return(row, EVALUATION, side_by_side)}")
     if TRAINING in row:
-        parts.append(f"training return {format_return(row, TRAINING)}")
+        parts.append(f"training return {format_return(row, TRAINING, side_by_side)}")
     parts += [f"{name} {format_number(value)}" for name, value in losses(row)[:num_losses]]
     while width is not None and len(parts) > 1 and len("  ".join(parts)) > width:
         parts.pop()
@@ -86,12 +114,25 @@ def losses(row: Row) -> list[tuple[str, float]]:
     return sorted([(name.removeprefix("train/"), v) for name, v in reported], key=lambda item: "loss" not in item[0])
 
 
-def format_return(row: Row, name: str) -> str:
-    """A return, with its standard deviation where the row has it: over seeds where there are several, and says so."""
+def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
+    """Format a return with its standard deviation where the row has it, and what that is over.
+
+    Args:
+        row: of metrics.
+        name: column of the return.
+        side_by_side: see ``RunPlan``; by default the number of seeds.
+    """
     column, num_seeds = spread_column(row, name)
     if column not in row:
         return f"{row[name]:,.1f}"
-    return f"{row[name]:,.1f} ± {row[column]:,.1f}" + (f" over {num_seeds} seeds" if num_seeds else "")
+    return f"{row[name]:,.1f} ± {row[column]:,.1f}" + (
+        f" over {side_by_side or counted(num_seeds, 'seed')}" if num_seeds else ""
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:

@@ -41,7 +41,9 @@ class StateRecorder(Recorder):
             self._file.write(RunState(FAILED, self._total, self._failure))
 
     def close(self) -> None:
-        if self._total is not None and self._failure is None:
-            self._file.write(RunState(FINISHED if self._timesteps >= self._total else STOPPED, self._total))
-        self._total = None
-        self._file.release()
+        try:
+            if self._total is not None and self._failure is None:
+                self._file.write(RunState(FINISHED if self._timesteps >= self._total else STOPPED, self._total))
+        finally:
+            self._total = None
+            self._file.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
@@ -153,7 +154,8 @@ def _labels_by(runs: Sequence[RecordedRun], by: Sequence[str]) -> list[str]:
 _WORDS = ("agent", "env", "run")
 
 
-def _label(run: RecordedRun, by: Iterable[str]) -> str:
+def _label(run: RecordedRun, by: Sequence[str]) -> str:
+    short = short_names(by)
     words = {"agent": run.algorithm, "env": run.env, "run": run.name}
     settings = settings_of(run)
     parts = []
@@ -161,11 +163,11 @@ def _label(run: RecordedRun, by: Iterable[str]) -> str:
         if name in words:
             parts.append(words[name])
         elif name in settings:
-            parts.append(f"{short(name)}={settings[name]}")
+            parts.append(f"{short[name]}={settings[name]}")
         else:  # a mapping, such as a schedule
             within = {k.removeprefix(f"{name}."): v for k, v in settings.items() if k.startswith(f"{name}.")}
             shown = " ".join(f"{k}={v}" for k, v in within.items() if v != "null")
-            parts.append(f"{short(name)}: {shown}" if within else "")
+            parts.append(f"{short[name]}: {shown}" if within else "")
     return ", ".join(filter(None, parts)) or ABSENT
 
 
@@ -180,12 +182,43 @@ def _natural(label: str) -> list[tuple[int, float, str]]:
     return parts
 
 
-def short(setting: str) -> str:
-    """The last part of a setting's name, with the one before it where that is a start or an end."""
-    parts = setting.split(".")
-    return (
-        ".".join(parts[-2:]) if parts[-1] in ("start", "end", "name", "kind", "share", "policy", "value") else parts[-1]
-    )
+_OF_THE_ONE_ABOVE = ("start", "end", "name", "kind", "share", "policy", "value")
+
+
+def short_names(settings: Sequence[str]) -> dict[str, str]:
+    """Return the shortest ends of dotted names that tell the settings apart, by their names.
+
+    An end such as ``start`` has the part before it, which it belongs to.
+    """
+    parts = {name: name.split(".") for name in settings}
+    lengths = {name: 2 if split[-1] in _OF_THE_ONE_ABOVE else 1 for name, split in parts.items()}
+    while True:
+        short = {name: ".".join(parts[name][-lengths[name] :]) for name in parts}
+        counts = collections.Counter(short.values())
+        equal = [name for name in parts if counts[short[name]] > 1 and lengths[name] < len(parts[name])]
+        if not equal:
+            return short
+        for name in equal:
+            lengths[name] += 1
+
+
+def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
+    """Return texts of at most ``most`` characters, by the texts that they stand for, no two alike.
+
+    Of a text that is too long the end is cut, or the beginning, or the middle: whichever tells all of them apart.
+    Where none does they stay as they are.
+    """
+    whole = list(dict.fromkeys(texts))
+    tail = most // 2
+    for cut in (
+        lambda text: f"{text[: most - 1]}…",
+        lambda text: f"…{text[len(text) - most + 1 :]}",
+        lambda text: f"{text[: most - tail - 1]}…{text[len(text) - tail :]}",
+    ):
+        short = {text: text if len(text) <= most else cut(text) for text in whole}
+        if len(set(short.values())) == len(whole):
+            return short
+    return {text: text for text in whole}
 
 
 def settings_of(run: RecordedRun) -> dict[str, str]:
@@ -205,7 +238,7 @@ def _flat(node: Mapping[str, Any], above: str = "") -> Iterable[tuple[str, Any]]
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.recorders.learning_curve import BLUE, GREY, tidy
 from evorl.reports import statistics
-from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short
+from evorl.reports.comparison import ABSENT, SEEDS_FOR_INTERVAL, Group, settings_of, short_names, shortened
 from evorl.reports.curve_charts import in_words
 from evorl.reports.recorded_run import RecordedRun
 from evorl.reports.svg import PAPER, RAMP_COLOURS, as_svg, figure_of
@@ -135,7 +135,9 @@ def draw_improvements(pairs: Sequence[Improvement], name: str = "improvement") -
     """The probabilities of improvement with their intervals, a line for each pair."""
     height = 0.75 + 0.27 * len(pairs)
     best = pairs[0].better if len({p.better for p in pairs}) == 1 else None
-    names = [_cut(p.than, 44) if best else f"{_cut(p.better)} > {_cut(p.than)}" for p in pairs]
+    than = shortened([p.than for p in pairs], 44)
+    both = shortened([label for p in pairs for label in (p.better, p.than)], 26)
+    names = [than[p.than] if best else f"{both[p.better]} > {both[p.than]}" for p in pairs]
     left = 0.03 + 0.0095 * max(map(len, names))
     with figure_of(7.2, height) as figure:
         axes = figure.add_axes((left, 0.45 / height, 0.97 - left, 1 - 0.75 / height))
@@ -177,20 +179,21 @@ def draw_sweep(runs: Sequence[RecordedRun], settings: Sequence[str], metric: str
         for i in scores.argsort():
             colour = RAMP_COLOURS[ranks[i] * len(RAMP_COLOURS) // len(runs)]
             axes.plot([column.places[i] for column in columns], color=colour, linewidth=1.4, alpha=0.9)
-        titles = [*map(short, shown), in_words(metric).partition(",")[0]]
+        titles = [*shortened(short_names(shown).values(), 22).values(), in_words(metric).partition(",")[0]]
         for x, (column, title) in enumerate(zip(columns, titles, strict=True)):
             axes.axvline(x, color=GREY, linewidth=0.8)
             axes.annotate(
-                _cut(title, 22),
+                title,
                 (x, 1.07),
                 ha="center" if x else "left",
                 fontsize=8,
                 color="#222222",
                 annotation_clip=False,
             )
+            ticks = shortened([text for _, text in column.ticks], 14)
             for place, text in column.ticks:
                 axes.annotate(
-                    _cut(text, 14), (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
+                    ticks[text], (x, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7,
                     color=GREY, annotation_clip=False, bbox=halo,
                 )  # fmt: skip
         axes.set_xlim(-0.05, len(columns) - 1 + 0.05)
@@ -222,10 +225,6 @@ def _axis(values: Sequence[str]) -> _Axis:
     chosen = np.linspace(0, len(ranked) - 1, min(len(ranked), MOST_TICKS)).round().astype(int)
     ticks = [(place_of[ranked[i]], ranked[i]) for i in dict.fromkeys(chosen.tolist())]
     return _Axis(np.array([place_of[v] for v in values]), [(0.0, ABSENT)] * (ABSENT in values) + ticks)
-
-
-def _cut(text: str, most: int = 26) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _label(axes: Axes, title: str, x: str, y: str) -> None:

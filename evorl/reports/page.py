@@ -13,7 +13,7 @@ from evorl.reports.comparison import (
     differing_settings,
     grouped,
     settings_of,
-    short,
+    short_names,
     usual_metric,
     values_in,
     varied_settings,
@@ -189,7 +189,7 @@ class Report:
         elif names:
             some = (varied or names)[:MOST_COLUMNS]
             rows = [[group.env, group.label, *(values_in(group, name) for name in some)] for group in self.groups]
-            content.append(table(["environment", "group", *map(short, some)], rows, left=len(some) + 2))
+            content.append(table(["environment", "group", *short_names(some).values()], rows, left=len(some) + 2))
         for i, env in enumerate(self.envs):
             for algorithm in dict.fromkeys(run.algorithm for run in self.runs):
                 runs = [run for run in self.runs if run.env == env and run.algorithm == algorithm]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from evorl.recorders.row_file import RowFile
-from evorl.recorders.run_status import EVALUATION, TRAINING
+from evorl.recorders.run_status import EVALUATION, TRAINING, best_evaluation
 from evorl.runs.about import read_starts
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
@@ -188,9 +188,9 @@ class RecordedRun:
         return np.array([curve.values[-1] for curve in self.by_seed(metric)])
 
     def best(self, metric: str | None = None) -> float:
-        """The best value of the run, the mean over seeds; NaN where nothing was recorded."""
+        """Return the best value of the run, the mean over seeds; NaN where only the untrained policy was evaluated."""
         curve = self.curves.get(metric or self.metric)
-        return float(curve.values.max()) if curve else math.nan
+        return best_evaluation(curve.steps, curve.values) if curve else math.nan
 
     def mean(self, metric: str | None = None) -> float:
         """The last value of the run, the mean over seeds; NaN where nothing was recorded."""

@@ -6,7 +6,7 @@ import collections
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,18 @@ def summary_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
         states = collections.Counter(run.state.state for run in group.runs)
         values = (
             group.env, group.label, len(group.runs), len(group.scores), group.center, low, high,
-            float(group.scores.mean()), max(run.best(group.metric) for run in group.runs),
+            float(group.scores.mean()), _largest(run.best(group.metric) for run in group.runs),
             max(run.timesteps for run in group.runs), float(np.median(speeds)) if speeds else None,
             sum(seconds) if seconds else None,
             ", ".join(state if len(states) == 1 else f"{number} {state}" for state, number in states.items()),
         )  # fmt: skip
         rows.append(dict(zip(COLUMNS, values, strict=True)))
     return rows
+
+
+def _largest(values: Iterable[float]) -> float | None:
+    """Return the largest number; ``None`` where all are NaN."""
+    return max((value for value in values if not math.isnan(value)), default=None)
 
 
 def as_csv(groups: Sequence[Group]) -> str:
@@ -68,6 +73,12 @@ def as_cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def number(value: float) -> str:
-    """A number of a table: one digit behind the point, or three that count where it is small; ``-`` for NaN."""
-    return "-" if math.isnan(value) else f"{value:,.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
+def number(value: float | None) -> str:
+    """Format a number of a table: one decimal, or three significant digits of a small one; ``-`` for NaN and none."""
+    return (
+        "-"
+        if value is None or math.isnan(value)
+        else f"{value:,.1f}"
+        if abs(value) >= 10 or value == 0
+        else f"{value:.3g}"
+    )

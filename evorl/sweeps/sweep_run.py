@@ -14,6 +14,7 @@ import numpy as np
 
 from evorl.execution import programs
 from evorl.execution.seeds import rows_of_seeds
+from evorl.recorders.run_status import counted
 from evorl.runs.recording import Recorder
 from evorl.sweeps.capacity import settings_at_once
 from evorl.sweeps.grouping import Group
@@ -105,11 +106,11 @@ class SweepRun:
                 parts.append(Part(folder, members, self._rows(group, filled), self.num_seeds, end))
         return parts
 
-    def train(self, recorders: Callable[[], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:
+    def train(self, recorders: Callable[[Part], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:
         """Train all that is left to be trained; returns whether the sweep is finished.
 
         Args:
-            recorders: makes those of a part.
+            recorders: makes the recorders of a part.
             should_stop: asked between chunks; what is there is saved then.
         """
         num_rounds = max(len(self._rungs(group)) for group in self.groups)
@@ -120,7 +121,7 @@ class SweepRun:
                 if part.is_finished:
                     continue
                 self.message(f"Part {number} of {len(parts)}{self._of_round(rung, num_rounds)}: {self._told(part)}.")
-                part.train(self.seed, functools.partial(self._start, part, before), recorders(), should_stop)
+                part.train(self.seed, functools.partial(self._start, part, before), recorders(part), should_stop)
                 if not part.is_finished:
                     return False
             rounds.append(parts)
@@ -134,7 +135,7 @@ class SweepRun:
 
     def _told(self, part: Part) -> str:
         seeds = f" with {self.num_seeds} seeds each" if self.num_seeds > 1 else ""
-        return f"{len(part.members)} settings{seeds} side by side"
+        return f"{counted(len(part.members), 'setting')}{seeds} side by side"
 
     def _start(self, part: Part, before: Sequence[Part]) -> State | None:
         """The state of a part from those of the round before; ``None`` in the first one."""

@@ -139,7 +139,9 @@ def _checked(where: str, values: Any) -> Any:
         if low >= high or (scale == "log" and low <= 0):
             raise ValueError(f"{where}: low={low:g} must be below high={high:g}, and above 0 on a logarithmic scale.")
         return {"low": low, "high": high, "scale": scale}
-    values = list(values) if isinstance(values, list | tuple) else [values]
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{where} must be a list of the values to compare, such as [{values}], got {values!r}.")
+    values = list(values)
     if not values:
         raise ValueError(f"{where} is an empty list: give the values that are compared.")
     if any(values[i] in values[:i] for i in range(1, len(values))):

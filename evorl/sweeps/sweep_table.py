@@ -11,6 +11,7 @@ import numpy as np
 
 from evorl.recorders.csv_recorder import as_line
 from evorl.recorders.row_file import RowFile
+from evorl.recorders.run_status import best_evaluation
 from evorl.reports.statistics import bootstrap_interval
 
 Returns = Mapping[int, Mapping[int, Sequence[float]]]
@@ -20,7 +21,8 @@ def write_sweep(path: Path, settings: Sequence[Mapping[str, Any]], returns: Retu
     """A line for each setting, in their order: its values, the steps that it has, what it comes to, each seed.
 
     ``eval_return`` is the mean over seeds of the last evaluation, with its bootstrap interval at 95 % (for several
-    seeds); ``best_return`` is the mean of the best evaluation. Cells are empty where nothing was evaluated.
+    seeds); ``best_return`` is the mean of the best evaluation after the first step. Cells are empty where nothing was
+    evaluated.
 
     Raises:
         RunFolderError: the file cannot be written.
@@ -57,7 +59,7 @@ def _summary(of_setting: Mapping[int, Sequence[float]], num_seeds: int) -> list[
     last = np.asarray(of_setting[timesteps], np.float64)
     low, high = bootstrap_interval(last) if num_seeds > 1 and np.isfinite(last).all() else (math.nan, math.nan)
     means = [float(np.mean(values)) for values in of_setting.values()]
-    best = max(filter(math.isfinite, means), default=math.nan)
+    best = best_evaluation(list(of_setting), means)
     return [str(timesteps), *map(_number, (float(last.mean()), low, high, best, *last.tolist()))]
 
 

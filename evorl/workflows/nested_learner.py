@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from evorl.agent import AgentState
 from evorl.config.nodes import plain
+from evorl.config.values import checked_mapping
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates
@@ -29,7 +30,7 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     Raises:
         ValueError: as ``checked_learner``, or a key or value of it cannot work; in words.
     """
-    part = {"num_envs": 1, **(config.get("learner") or {})}
+    part = {"num_envs": 1, **checked_mapping(config.get("learner"), "learner")}
     of_the_run = ("devices", "num_seeds", "env_chunk", "evaluation")
     return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), of_the_run))
 

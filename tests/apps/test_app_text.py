@@ -55,7 +55,7 @@ def test_values_of_a_section_change_and_their_comments_stay() -> None:
 def test_what_is_no_mapping_is_told() -> None:
     with pytest.raises(ValueError, match=r"app\.yaml must be a mapping"):
         read_mapping("- 1", "app.yaml")
-    with pytest.raises(ValueError, match=r"app\.yaml cannot be read: .*line 2"):
+    with pytest.raises(ValueError, match=r"app\.yaml, line 2: .*indentation"):
         read_mapping("a: 1\n b: 2", "app.yaml")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import evorl
 from evorl.cli import commands, main, saving
+from evorl.cli.command_options import read_options
 from evorl.config.names import load
 from tests.support.apps import ROOT
 from tests.support.run_folders import make_run
@@ -78,3 +79,62 @@ def test_those_of_a_config_see_their_own_arguments(
     monkeypatch.setattr(sys, "argv", ["evorl", name, "run=latest"])
     commands.main()
     assert seen == [["evorl", "run=latest"]]
+
+
+OWN_OPTIONS = [(name, option) for name, command in commands.COMMANDS.items() for option in commands.options_of(command)]
+WRONG = ["abc", "", "-1", "0.5", "1e400", "nan", "inf", "9" * 400, "null", "true", "[]", "[1]", "{}", "{a: 1}", "{a"]
+
+
+def read(name: str, option: str, text: str) -> object:
+    """Read one option of a command: its value, or the sentence that refuses it."""
+    options = commands.options_of(commands.COMMANDS[name])
+    try:
+        return read_options([f"{option}={text}"], options, f"evorl {name}", unnamed="argument")[0][option]
+    except ValueError as error:
+        return error
+
+
+@pytest.mark.parametrize(("name", "option"), OWN_OPTIONS)
+def test_every_option_takes_values_of_its_type_and_refuses_others_by_name(name: str, option: str) -> None:
+    declared = commands.options_of(commands.COMMANDS[name])[option]
+    for text in WRONG:
+        value = read(name, option, text)
+        if isinstance(value, ValueError):
+            assert option in str(value)
+            assert "\n" not in str(value)
+            assert len(str(value)) < 500
+        elif value is None:
+            assert text == "null"
+            assert declared.default is None or declared.null
+        elif isinstance(declared.default, bool):
+            assert text == "true"
+        elif isinstance(declared.default, dict):
+            assert isinstance(value, dict)
+        elif not declared.is_text:
+            assert not isinstance(value, bool | str)
+            assert value == value
+        else:
+            assert value or declared.empty
+
+
+@pytest.mark.parametrize(("name", "option"), OWN_OPTIONS)
+def test_every_number_declares_its_interval(name: str, option: str) -> None:
+    declared = commands.options_of(commands.COMMANDS[name])[option]
+    is_number = isinstance(declared.default, int | float) and not isinstance(declared.default, bool)
+    if is_number or (declared.default is None and not declared.is_text):
+        assert declared.check is not None
+    if is_number:
+        assert isinstance(read(name, option, "-1"), ValueError)
+        assert isinstance(read(name, option, "9" * 400), ValueError)
+        assert read(name, option, f"{declared.default:.12e}") == declared.default
+
+
+def test_what_serves_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["evorl"])
+    with pytest.raises(SystemExit):
+        commands.run(["serve", "env=cartpole", "agent=ppo"])
+    assert not list(tmp_path.iterdir())
+    run = make_run(tmp_path / "runs", "a", [[1.0]])
+    with pytest.raises(ValueError, match=r"serves nothing: evorl train resume="):
+        commands.run(["serve", f"resume={run.path}"])

@@ -31,7 +31,7 @@ def test_a_sound_one_is_described(capsys: pytest.CaptureFixture[str]) -> None:
         ([f"{MODULE}:Wlak"], f"there is no function of {MODULE} 'Wlak'. Did you mean 'Walk'?"),
         ([f"{MODULE}:Walk", "step=3"], "there is no option of evorl check-env 'step'. Did you mean 'steps'?"),
         ([f"{MODULE}:Walk", "steps=0"], "steps must be a positive whole number"),
-        ([f"{MODULE}:Walk", "seed=a"], "seed must be a whole number, got 'a'."),
+        ([f"{MODULE}:Walk", "seed=a"], "seed must be a whole number from 0 to 2^32"),
         ([f"{MODULE}:Walk", "arguments=3"], "arguments must be a mapping"),
         ([f"{MODULE}:Walk", "arguments={size: 3}"], f"there is no option of {MODULE}:Walk 'size'"),
         ([f"{MODULE}:NoActions"], "NoActions has no action_space"),

@@ -44,7 +44,10 @@ def _printed(error: Exception, folder: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("env=cartpol", "There is no env 'cartpol'. Did you mean 'cartpole'?"),
+        (
+            "env=cartpol",
+            "There is no env 'cartpol'. Did you mean 'cartpole', ",
+        ),
         ("env=brax/Hoper", "There is no env 'brax/Hoper'. Did you mean 'brax/hopper'?"),
         ("agent=zzz", "There is no agent 'zzz'. There are: ppo."),
         (

@@ -33,8 +33,8 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["bind=0.0.0.0"], "bind=0.0.0.0 lets other machines in, which a token is needed for"),
         (["token=short"], "the token has at least 16 printable ASCII characters"),
-        (["port=70000"], "port is a number from 0 to 65535, got 70000"),
-        (["port=yes"], "port is a number from 0 to 65535, got True"),
+        (["port=70000"], "port must be a whole number from 0 to 65,535, got 70000"),
+        (["port=yes"], "port must be a whole number from 0 to 65,535, got True"),
         (["cert=a.pem"], "TLS needs both files"),
         (["open=3"], "open must be true or false"),
         (["metrics={loss: 3}"], r"metrics\.loss must be true or false"),

@@ -174,7 +174,7 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["agent=poo"], "There is no agent 'poo'."),
         (["agnet=ppo"], "There is no config key 'agnet'. Did you mean 'agent'?"),
         (["evn=hopper"], "There is no config key 'evn'. Did you mean 'env'?"),
-        (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1, got -1."),
+        (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1 = 4,294,967,295, got -1."),
         (["checkpoints_kept=0"], "checkpoints_kept must be a positive whole number, got 0."),
         (["recorders.progress=3"], "recorders.progress must be true or false, got 3."),
         (["recorders.wandb=yes"], "recorders.wandb must be true, false or a mapping"),

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.cli.composition import compose_config
+from evorl.cli.errors import dotted_keys
+from evorl.cli.init_from import warm_start_from
 from evorl.cli.overrides import (
     apply_overrides,
     check_run_settings,
@@ -15,6 +18,8 @@ from evorl.cli.overrides import (
     run_settings,
     wandb_settings,
 )
+from evorl.cli.planning import refuse_hopeless_sizes
+from evorl.cli.stored_run import build_workflow, check_folders
 
 
 def _config(**changes: Any) -> Any:
@@ -91,9 +96,15 @@ def test_wandb_is_a_flag_or_a_mapping() -> None:
         ({"checkpoints_kept": 0}, "checkpoints_kept must be a positive whole number"),
         ({"best_checkpoints_kept": 0}, "best_checkpoints_kept must be a positive whole number"),
         ({"best_over": 1.5}, "best_over must be a positive whole number"),
-        ({"checkpoint_seconds": -1}, "checkpoint_seconds must be a number of seconds, or 0 for never; got -1"),
-        ({"render_interval": -1}, "render_interval must be a number of environment steps, or 0 for never; got -1"),
-        ({"render_interval": True}, "render_interval must be a number of environment steps"),
+        (
+            {"checkpoint_seconds": -1},
+            "checkpoint_seconds must be a number of at least 0, got -1. It is a number of seconds, 0 for never",
+        ),
+        (
+            {"render_interval": -1},
+            "render_interval must be a number of at least 0, got -1. It is a number of environment steps",
+        ),
+        ({"render_interval": True}, "render_interval must be a number of at least 0, got True. It is"),
         ({"compilation_cache": 3}, "compilation_cache must be true, false or a folder, got 3"),
         ({"wandb": "online"}, "recorders.wandb must be true, false or a mapping"),
         ({"wandb": {"mod": "online"}}, "here is no key of recorders.wandb 'mod'. Did you mean 'mode'"),
@@ -115,3 +126,74 @@ def test_whole_floats_pass() -> None:
     config = _config(checkpoints_kept=2.0)
     check_run_settings(config)
     assert config.checkpoints_kept == 2
+
+
+VALUES = ["abc", "", -1, 0.5, float("nan"), float("inf"), 10**400, None, True, [], [1], {}, {"a": 1}, 1e300]
+# What a run is built from is checked while it is built; these belong to the run itself.
+REFUSED = {
+    "seed": [value for value in VALUES if value is not None] + [None],
+    "title": [-1, 0.5, True, [], {"a": 1}, 10**400],
+    "trust": ["abc", "", -1, None, 3, [], {}],
+    "runs_folder": ["", None, 3, [], {}],
+    "compilation_cache": ["", 3, None, [], {}],
+    "deterministic": ["abc", 1, None, []],
+    "eval_at_start": ["abc", 1, None, []],
+    "checkpoints_kept": [0, 0.5, None, True, "a", 10**400],
+    "best_over": [0, 0.5, None, True, "a", 10**400],
+    "checkpoint_seconds": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
+    "render_interval": [-1, float("nan"), float("inf"), "a", None, True, 10**400],
+    "recorders": ["abc", 3, [1], {"a": 1}],
+    "init_from": [3, True, [1], {"which": -1}, {"which": "first"}, {"parts": 3}, {"run": 3}],
+}
+
+
+def check(config: Any) -> None:
+    """Check a config as a training does before it builds anything."""
+    check_folders(config)
+    check_run_settings(config)
+    warm_start_from(config, None)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_settings_of_the_run_are_checked_by_type_and_range(name: str, value: Any) -> None:
+    config = compose_config(())
+    OmegaConf.update(config, name, value, merge=False, force_add=True)
+    with pytest.raises(ValueError, match=name):
+        check(config)
+
+
+@pytest.mark.parametrize(("text", "seed"), [("1e3", 1000), ("+7", 7), ("4_294_967_295", 2**32 - 1)])
+def test_a_seed_may_be_written_as_any_whole_number(text: str, seed: int) -> None:
+    config = compose_config([f"seed={text}"])
+    check(config)
+    assert config.seed == seed
+    assert type(config.seed) is int
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["agent=ppo", "env=cartpole"],
+        ["agent=r2d2", "env=gymnasium/CartPole-v1"],
+        ["agent=erl/erl", "learner=sac", "env=pendulum"],
+    ],
+)
+def test_no_wrong_value_of_any_setting_ends_in_a_traceback(overrides: list[str]) -> None:
+    base: Any = OmegaConf.to_container(compose_config(overrides))
+    sentences: list[str] = []
+    for number, key in enumerate(dotted_keys(base)):
+        if key in ("replay.load", "learner.replay.load", "agent.network"):
+            continue
+        for value in (VALUES[(5 * number + shift) % len(VALUES)] for shift in (0, 4)):
+            config = OmegaConf.create(base)
+            try:
+                OmegaConf.update(config, key, value, merge=False)
+                check(config)
+                refuse_hopeless_sizes(config)
+                build_workflow(config).env.close()
+            except ValueError as error:
+                sentences.append(str(error))
+            except Exception as error:
+                pytest.fail(f"{key}={value!r}: {type(error).__name__}: {error}")
+    assert len(sentences) > 50
+    assert not [sentence for sentence in sentences if "\n" in sentence or len(sentence) > 2000]

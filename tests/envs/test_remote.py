@@ -95,3 +95,11 @@ def test_options_that_cannot_be(changes: dict[str, Any], words: str) -> None:
 def test_simulators_over_the_network_are_told_from_others() -> None:
     assert is_remote(create_env({"library": "remote", "name": "simulator", **SPACES, "history": 2}, parallel=2))
     assert not is_remote(create_env("CartPole-v1", parallel=2))
+
+
+@pytest.mark.parametrize("config", [{"shape": [1e9, 1e9]}, {"shape": [10**12]}, {"shape": [-3]}, {"n": 10**12}])
+def test_spaces_that_fit_no_memory_are_refused_with_their_setting(config: dict[str, object]) -> None:
+    for whole in (config, {"camera": config}):
+        with pytest.raises(ValueError, match=r"env\.obs_space") as error:
+            space_from_config(whole, "env.obs_space")
+        assert "at most 268,435,456" in str(error.value) or "axes of 0 or more" in str(error.value)

@@ -157,3 +157,11 @@ def test_is_bounded() -> None:
     assert Box(0, 1).is_bounded
     assert not Box(0, np.inf).is_bounded
     assert Box(0, np.inf, dtype=np.int32).is_bounded
+
+
+@pytest.mark.parametrize("shape", [[10**12], [10**9, 10**9], [2**15, 2**14], [-1], [10**400]])
+def test_shapes_that_fit_no_memory_are_refused_before_bounds_are_made(shape: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"at most 268,435,456|axes of 0 or more"):
+        Box(0, 1, shape)
+    with pytest.raises(ValueError, match=r"at most 268,435,456|at least one element"):
+        Discrete(shape[0] if len(shape) == 1 else 10**9)

@@ -96,13 +96,15 @@ def test_a_population_keeps_what_its_member_does() -> None:
         ({"goals": 3}, "evaluation.goals must be true or false, got 3."),
         ({"plot_episodes": 1, "plot_of": "goals"}, "no value of evaluation.plot_of 'goals'. Did you mean 'goal'?"),
         ({"plot_episodes": 1, "plot_dimensions": [0, 2]}, "must be one or two numbers from 0 to 1, as in [0, 1]"),
-        ({"plot_episodes": 1, "plot_dimensions": 1}, "must be one or two numbers from 0 to 1"),
+        ({"plot_episodes": 1, "plot_dimensions": 1}, "must be one or two numbers from 0, as in [0, 1]; got 1"),
+        ({"save_episodes": 10**8}, "episodes of up to"),
+        ({"plot_dimensions": [-1]}, "must be one or two numbers from 0"),
         ("all", "evaluation must be a mapping"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(evaluation: Any, said: str) -> None:
     with pytest.raises(ValueError) as error:
-        make(evaluation=evaluation)
+        make(evaluation=evaluation, **({"eval_episodes": 10**8} if said == "episodes of up to" else {}))
     assert said in str(error.value)
 
 

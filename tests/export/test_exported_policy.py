@@ -170,3 +170,20 @@ def test_a_program_that_calls_others_needs_trust(tmp_path: Path) -> None:
 def test_what_cannot_be_served_is_told(arguments: list[str], said: str) -> None:
     with pytest.raises((ValueError, RunFolderError), match=said):
         commands.run(["act", *arguments])
+
+
+@pytest.mark.parametrize("size", [10**12, 2**28 + 1, 10**400, -1])
+@pytest.mark.parametrize("where", ["inputs", "outputs", "observation_space", "action_space"])
+def test_declared_shapes_that_fit_no_memory_are_refused(where: str, size: int, tmp_path: Path) -> None:
+    """Before anything of this size is allocated."""
+    program = written(stored("dqn", tmp_path), "jax", tmp_path)
+    described = program.with_suffix(".json")
+    about = json.loads(described.read_text())
+    if where in ("inputs", "outputs"):
+        about[where][0]["shape"] = ["rows", size]
+    else:
+        about[where] = {"kind": "box", "shape": [size], "dtype": "float32", "low": -1.0, "high": 1.0}
+    described.write_text(json.dumps(about))
+    with pytest.raises(RunFolderError, match=rf"{size}|\[-1\]") as error:
+        read_exported(program)
+    assert "at most 268,435,456" in str(error.value) or "axes of 0 or more" in str(error.value)

@@ -8,6 +8,7 @@ import pytest
 
 from evorl.recorders.run_status import (
     RunStatus,
+    counted,
     describe_metrics,
     format_duration,
     format_number,
@@ -90,3 +91,21 @@ def test_sparklines() -> None:
     assert sparkline([math.nan]) == ""
     assert sparkline([]) == ""
     assert sparkline([float(i) for i in range(1000)], width=8) == "▁▂▃▄▅▆▇█"
+
+
+def test_a_sweep_counts_settings_and_seeds_apart() -> None:
+    seeds = {f"eval/episode_return_seed_{i}": 299.0 + i for i in range(12)}
+    row = {**make_row(10), **seeds, "eval/episode_return_std_over_seeds": 0.8}
+    assert "± 0.8 over 12 seeds" in describe_metrics(row)
+    assert "± 0.8 over 4 settings x 3 seeds" in describe_metrics(row, side_by_side="4 settings x 3 seeds")
+    assert [counted(number, "seed") for number in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
+
+
+def test_the_best_is_none_of_the_untrained_policy() -> None:
+    status = RunStatus(make_plan())
+    status.take_row({"timesteps": 0, "eval/episode_return": 500.0})
+    assert math.isnan(status.best)
+    for steps, value in ((100, 20.0), (200, math.nan), (300, 30.0), (400, 25.0)):
+        status.take_row({"timesteps": steps, "eval/episode_return": value})
+    assert status.best == 30.0
+    assert status.evaluations[0] == 500.0

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evorl.reports.comparison import (
     MAX_POINTS,
@@ -13,7 +15,8 @@ from evorl.reports.comparison import (
     differing_settings,
     grouped,
     settings_of,
-    short,
+    short_names,
+    shortened,
     thinned,
     usual_metric,
     values_in,
@@ -71,11 +74,34 @@ def test_which_settings_differ(runs: list[RecordedRun]) -> None:
     assert settings_of(runs[-1])["env.name"] == "Acrobot-v1"
     ppo = grouped(runs, ["agent"])[1]
     assert values_in(ppo, "optimizer.learning_rate") == "0.001, 0.01"
-    assert [short(name) for name in ("optimizer.learning_rate", "rate.start", "seed")] == [
-        "learning_rate",
-        "rate.start",
-        "seed",
-    ]
+    names = ("optimizer.learning_rate", "rate.start", "seed")
+    assert list(short_names(names).values()) == ["learning_rate", "rate.start", "seed"]
+
+
+@given(st.lists(st.text("ab.", min_size=1, max_size=40), min_size=1, max_size=8, unique=True), st.integers(3, 30))
+def test_texts_that_differ_differ_when_they_are_short(texts: list[str], most: int) -> None:
+    short = shortened(texts, most)
+    assert list(short) == texts
+    assert len(set(short.values())) == len(texts)
+    assert all(short[text] == text for text in texts if len(text) <= most)
+
+
+@given(st.lists(st.from_regex(r"\A[ab](\.[ab]){0,3}(\.start)?\Z"), min_size=1, max_size=8, unique=True))
+def test_settings_that_differ_differ_by_their_short_names(names: list[str]) -> None:
+    short = short_names(names)
+    assert list(short) == names
+    assert len(set(short.values())) == len(names)
+    assert all(f".{name}".endswith(f".{end}") for name, end in short.items())
+
+
+def test_settings_of_equal_ends_have_labels_of_their_own(tmp_path: Path) -> None:
+    """Two optimizers with a learning rate each; values that differ in the eighth digit alone."""
+    for i, (actor, critic) in enumerate([(0.1, 0.2), (0.2, 0.1), (0.12345678, 0.2), (0.12345679, 0.2)]):
+        rates = {"actor_optimizer": {"learning_rate": actor}, "critic_optimizer": {"learning_rate": critic}}
+        make_run(tmp_path, f"run{i}", [[1.0]], settings=rates)
+    labels = [group.label for group in grouped(find_runs(tmp_path))]
+    assert len(set(labels)) == 4
+    assert any("actor_optimizer.learning_rate=0.12345678" in label for label in labels)
 
 
 def test_a_band_by_hand() -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evorl.reports.comparison import grouped
 from evorl.reports.recorded_run import RecordedRun, find_runs, named
+from evorl.reports.run_list import cells
+from evorl.reports.summary_table import as_csv, summary_rows
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
 from tests.support.run_folders import START, make_run, with_checkpoint
@@ -96,3 +99,20 @@ def test_runs_are_found_at_any_depth(tmp_path: Path) -> None:
     assert [run.name for run in named([RunFolder(tmp_path / "b/1"), RunFolder(tmp_path / "b/2")] * 2)] == ["1", "2"]
     with pytest.raises(RunFolderError, match="There is no folder"):
         find_runs(tmp_path / "nowhere")
+
+
+def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
+    """The list of runs, the page and the table say the same."""
+    folder = make_run(tmp_path, "run", [[20.0], [30.0], [10.0]])
+    text = folder.metrics_csv.read_text().replace("\n1,1000,10.0", "\n0,0,10.0,0.5,500.0\n1,1000,10.0", 1)
+    folder.metrics_csv.write_text(text)
+    run = read(folder)
+    assert run.curves["eval/episode_return"].values[0] == 500.0
+    assert run.best() == 30.0
+    assert cells(run)["best"] == "30.0"
+    assert summary_rows(grouped([run]))[0]["best"] == 30.0
+    folder.metrics_csv.write_text("".join(text.splitlines(keepends=True)[:2]))
+    untrained = read(folder)
+    assert (cells(untrained)["return"], cells(untrained)["best"]) == ("500.0", "-")
+    assert summary_rows(grouped([untrained]))[0]["best"] is None
+    assert "500.0,,0" in as_csv(grouped([untrained]))

@@ -9,7 +9,7 @@ from evorl.sweeps.sweep_settings import Halving, SweepSettings
 
 
 def test_lists_are_combined() -> None:
-    sweep = SweepSettings.from_config({"agent": {"gae_lambda": [0.9, 0.95]}, "num_envs": [4, 8, 16], "discount": 0.9})
+    sweep = SweepSettings.from_config({"agent": {"gae_lambda": [0.9, 0.95]}, "num_envs": [4, 8, 16], "discount": [0.9]})
     settings = sweep.settings(0)
     assert len(settings) == 6
     assert settings[0] == {"agent.gae_lambda": 0.9, "num_envs": 4, "discount": 0.9}

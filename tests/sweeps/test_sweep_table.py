@@ -38,3 +38,10 @@ def test_every_evaluation_has_its_line(tmp_path: Path) -> None:
         "1,10,1.5,1.0,2.0",
         "1,20,4.0,3.0,5.0",
     ]
+
+
+def test_the_best_is_none_of_the_untrained_policy(tmp_path: Path) -> None:
+    returns = {0: {0: [500.0], 10: [20.0], 20: [10.0]}, 1: {0: [500.0]}}
+    write_sweep(tmp_path / "sweep.csv", [{"a": 1}, {"a": 2}], returns, 1)
+    with open(tmp_path / "sweep.csv", newline="", encoding="utf-8") as file:
+        assert [row["best_return"] for row in csv.DictReader(file)] == ["20.0", ""]

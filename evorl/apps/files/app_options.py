@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,7 +73,19 @@ def _from_file(path: Path) -> dict[str, Any]:
         import yaml
     except ImportError:
         stop("to be started by hand this needs the package pyyaml: pip install pyyaml")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    class Loader(yaml.SafeLoader):
+        """Reads 1e-3 as a number, as evorl does."""
+
+    exponent = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+.0123456789"))
+    try:
+        values = yaml.load(path.read_bytes().decode("utf-8-sig"), Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        stop(f"app.yaml cannot be read: {' '.join(str(error).split())}")
+    if not isinstance(values, dict):
+        stop("app.yaml must be a mapping from settings to values")
+    return values
 
 
 def stop(sentence: str) -> NoReturn:

@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from evorl.config.values import LONGEST_AXIS
 from evorl.ec.archives.archive import Archive
 
 
@@ -22,7 +23,7 @@ class GridArchive(Archive):
     def __post_init__(self) -> None:
         super().__post_init__()
         fits = len(self.bins) in (1, self.num_dimensions)
-        if not fits or any(not isinstance(n, int) or n < 1 for n in self.bins):
+        if not fits or any(not isinstance(n, int) or not 1 <= n <= LONGEST_AXIS for n in self.bins):
             raise ValueError(
                 f"a grid's bins are positive whole numbers, one for each of {self.num_dimensions} descriptors, or one "
                 f"for all; got {list(self.bins)}."

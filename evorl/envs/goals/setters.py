@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.names import load_named, no_such
+from evorl.config.values import checked_mapping
 from evorl.envs.goals.setting import GoalSetter, GoalStep
 from evorl.envs.goals.task import GoalTask
 from evorl.types import Key, Observation, PyTreeData
@@ -234,7 +235,7 @@ def make_goal_setter(settings: GoalSetter | Mapping[str, Any] | str | None) -> G
     """
     if settings is None or isinstance(settings, GoalSetter):
         return settings
-    chosen: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
+    chosen = dict(checked_mapping({"name": settings} if isinstance(settings, str) else settings, "env.goal_setter"))
     name = str(chosen.pop("name", None))
     cls = load_named(name, "env.goal_setter") if ":" in name else SETTERS.get(name)
     if cls is None:

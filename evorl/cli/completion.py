@@ -1,0 +1,218 @@
+"""Tab completion: ``evorl -sc install=bash`` prints what a shell evaluates, ``-sc query=bash`` answers that shell.
+
+A query prints a candidate per line and nothing else, whatever was typed so far: an error in the middle of a line would
+end up on the screen while the user types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evorl.cli.command_options import Option
+    from evorl.cli.commands import Command
+
+FLAGS = ("-sc", "--shell-completion")
+_ACTIONS = ("install", "uninstall", "query")
+_BASH = """_evorl() {
+    COMPREPLY=()
+    local candidate
+    while IFS= read -r candidate; do
+        case "$candidate" in
+            *[=./]) COMPREPLY+=("$candidate") ;;
+            *) COMPREPLY+=("$candidate ") ;;
+        esac
+    done < <(COMP_LINE="${COMP_LINE:0:COMP_POINT}" evorl -sc query=bash 2>/dev/null)
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o nospace -o default -F _evorl evorl
+"""
+_ZSH = """_evorl() {
+    local -a candidates
+    candidates=("${(@f)$(COMP_LINE="${(j: :)words[1,CURRENT]}" evorl -sc query=zsh 2>/dev/null)}")
+    candidates=(${candidates:#})
+    if (( ${#candidates} )); then
+        compadd -S '' -- "${candidates[@]}"
+    else
+        _files
+    fi
+}
+if ! (( $+functions[compdef] )); then
+    autoload -Uz compinit && compinit
+fi
+compdef _evorl evorl
+"""
+_FISH = """function __evorl_complete
+    env COMP_LINE=(commandline -cp | string collect) evorl -sc query=fish 2>/dev/null
+end
+complete -c evorl -a '(__evorl_complete)'
+"""
+_SHELLS = {
+    "bash": (_BASH, "complete -r evorl 2>/dev/null\nunset -f _evorl\n"),
+    "zsh": (_ZSH, "compdef -d evorl\nunfunction _evorl\n"),
+    "fish": (_FISH, "complete -e -c evorl\nfunctions -e __evorl_complete\n"),
+}
+# Groups of the config tree, whose files are chosen by name, and libraries of environments without files.
+_GROUPS = ("agent", "env", "experiment", "replay", "parameters")
+_LIBRARIES = (
+    "gymnasium/",
+    "envpool/",
+    "host/",
+    "mjx/",
+    "playground/",
+    "jumanji/",
+    "craftax/",
+    "xminigrid/",
+    "jaxmarl/",
+)
+_OF_RUNS = ("run", "resume", "init_from")
+
+
+def complete_from_arguments(arguments: Sequence[str]) -> None:
+    """Print what ``-sc`` asks for.
+
+    Args:
+        arguments: of the command line; besides the flag one of ``install=bash``, ``uninstall=zsh``, ``query=fish``.
+
+    Raises:
+        ValueError: another action or shell.
+    """
+    asked = [argument.split("=", 1) for argument in arguments if "=" in argument]
+    action, shell = asked[-1] if asked else ("", "")
+    if action not in _ACTIONS or shell not in _SHELLS:
+        shown = "=".join(asked[-1]) if asked else "nothing"
+        raise ValueError(
+            f"-sc takes install, uninstall or query with one of {', '.join(_SHELLS)}, as in "
+            f'eval "$(evorl -sc install=bash)"; got {shown}.'
+        )
+    if action != "query":
+        print(_SHELLS[shell][action == "uninstall"], end="")
+        return
+    found: list[str] = []
+    # The shell shows whatever is printed: neither notices of libraries nor errors of a line that is half typed.
+    nowhere = io.StringIO()
+    silent = contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere)
+    with silent[0], silent[1], contextlib.suppress(Exception, SystemExit):
+        found = candidates(os.environ.get("COMP_LINE", ""))
+    sys.stdout.write("".join(f"{candidate}\n" for candidate in found))
+
+
+def candidates(line: str) -> list[str]:
+    """Return what the last word of a command line may become; it has whole words, those of keys end in ``=`` or ``.``.
+
+    Args:
+        line: up to the cursor, beginning with the name of the program.
+    """
+    from evorl.cli.commands import COMMANDS
+
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote that is still open
+        words = line.split()
+    last = "" if not line or line[-1].isspace() else words.pop()
+    if not words:
+        return []
+    _, *before = words
+    if not before:
+        return _beginning(last, [*COMMANDS, "--help", "--version"])
+    if before[0] not in COMMANDS:
+        return []
+    command = COMMANDS[before[0]]
+    if command.options is None:
+        return sorted(_of_training(before[0], before[1:], last))
+    return sorted(_of_options(before[0], command, last))
+
+
+def _of_options(name: str, command: Command, last: str) -> Iterable[str]:
+    from evorl.cli.app_running import COMPONENTS
+    from evorl.cli.commands import options_of
+
+    options = options_of(command)
+    key, equals, _ = last.partition("=")
+    if not equals:
+        named = COMPONENTS if name == "run" else ()
+        return _beginning(last, [*(f"{option}=" for option in options), *named, "--help"])
+    return _beginning(last, [f"{key}={value}" for value in _values_of(key, options.get(key))])
+
+
+def _values_of(key: str, option: Option | None) -> Iterable[str]:
+    """Return the values of an option that are known beforehand."""
+    from evorl.cli.composition import config_folder
+    from evorl.cli.errors import config_names
+
+    if option is None:
+        return ()
+    if isinstance(option.default, bool):
+        return ("true", "false")
+    if key in _OF_RUNS:
+        return ("latest",)
+    if key == "checkpoint":
+        return ("best", "latest")
+    if key == "algorithm":
+        return config_names(config_folder() / "agent")
+    return getattr(option.check, "keywords", {}).get("names", ())
+
+
+def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
+    from evorl.cli.composition import config_folder
+    from evorl.cli.errors import config_names
+    from evorl.cli.evaluating import EVALUATION_SETTINGS
+
+    key, equals, value = last.partition("=")
+    if equals:
+        head, comma, _ = value.rpartition(",")  # of a sweep
+        known: Iterable[str] = ()
+        if key in _GROUPS:
+            known = [*config_names(config_folder() / key), *(_LIBRARIES if key == "env" else ())]
+        elif key in _OF_RUNS:
+            known = ("latest",)
+        elif isinstance(_values(_config(before)).get(key), bool):
+            known = ("true", "false")
+        return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
+    if name in ("evaluate", "save-replay"):
+        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *EVALUATION_SETTINGS)), "--help"])
+    flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
+    keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
+    return dict.fromkeys(_beginning(last, [*keys, *flags]))
+
+
+def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
+    """Yield keys up to the next dot behind what was typed, so that a list has one level of the config."""
+    level = last.count(".") + 1
+    for key in values:
+        parts = key.split(".")
+        if key not in _GROUPS:
+            yield f"{'.'.join(parts[:level])}." if len(parts) > level else f"{key}="
+
+
+def _config(before: Sequence[str]) -> Mapping[str, Any]:
+    """Return the config of the words typed so far; that of the defaults where they compose none."""
+    from omegaconf import OmegaConf
+
+    from evorl.cli.composition import compose_config
+
+    chosen = [word for word in before if word.partition("=")[0] in (*_GROUPS, "inner", "learner")]
+    try:
+        config = compose_config([word.split(",")[0] for word in chosen])
+    except Exception:  # a choice that does not exist
+        config = compose_config()
+    return OmegaConf.to_container(config)  # pyright: ignore[reportReturnType]
+
+
+def _values(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the values of a nested config by their dotted keys."""
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        below = _values(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
+        values |= below
+    return values
+
+
+def _beginning(start: str, options: Iterable[str]) -> list[str]:
+    return [option for option in options if option.startswith(start)]

@@ -1,0 +1,198 @@
+"""YAML that users write: numbers as Hydra reads them on the command line, and errors with file, line and remedy.
+
+PyYAML follows YAML 1.1: ``1e3`` is a text there, ``1:30`` is 90 and ``2026-01-31`` a date. Hydra reads the first as a
+number and the others as texts. Everything that reads YAML of a user goes through this module, so a value means the same
+in an option, an override, ``app.yaml`` and a config file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MAX_DEPTH = 50  # of nested lists and mappings
+MAX_DIGITS = 4000  # of a whole number; Python converts no more than 4,300
+_WHOLE = r"(?:0|[1-9](?:_?[0-9])*)"
+_DIGITS = r"[0-9](?:_?[0-9])*"
+_POINT = rf"(?:{_WHOLE}\.(?:{_DIGITS})?|\.{_DIGITS})"
+_INT = re.compile(rf"[-+]?{_WHOLE}")
+_FLOAT = re.compile(rf"[-+]?(?:(?:{_WHOLE}|{_POINT})[eE][-+]?{_DIGITS}|{_POINT}|\.?(?:[iI][nN][fF]|[nN][aA][nN]))")
+_TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # of YAML 1.1, whose numbers and dates are not read
+_ADVICE = {
+    "found character '\\t'": "a tab, where YAML wants spaces: replace it by spaces",
+    "found duplicate key": "the key {key!r} is given twice: keep one of them",
+    "mapping values are not allowed": "a colon that begins no value: look at the indentation, and quote a text with it",
+    "could not determine a constructor": "a tag (!): write plain values",
+    "found undefined alias": "an alias (*) of nothing: quote a text that begins with *",
+    "found unhashable key": "a key that is a list or a mapping: write a name",
+    "special characters are not allowed": "a control character: remove it",
+}
+_FALLBACK = "look at the indentation, which is of spaces, and at brackets and quotes"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain values: numbers by the rules of Hydra, no tags, no key twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._open_anchors: list[str | None] = []
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Build a node; raises ``yaml.MarkedYAMLError`` where values are nested too deep or contain themselves."""
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self._open_anchors:
+            problem = f"*{event.anchor} contains itself: leave it out"
+            raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)
+        if len(self._open_anchors) > MAX_DEPTH:
+            problem = f"values are nested more than {MAX_DEPTH} levels deep: write them flatter"
+            raise yaml.constructor.ConstructorError(None, None, problem, event.start_mark)
+        self._open_anchors.append(event.anchor)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._open_anchors.pop()
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a mapping; raises ``yaml.MarkedYAMLError`` for a key that is given twice."""
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "found unhashable key", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(str(key), None, "found duplicate key", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Build a number from a scalar that one of the patterns accepts."""
+        text = node.value.replace("_", "")
+        if _INT.fullmatch(node.value):
+            if len(text) > MAX_DIGITS:
+                problem = f"a whole number of {len(text):,} digits, {MAX_DIGITS:,} at most"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            return int(text)
+        return float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1:].isalpha() else text)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes plain values so that ``_Loader`` reads them back: a text that looks like a number is quoted."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write repeated values out, since they are no shared objects for a reader."""
+        return True
+
+
+def _with_numbers(resolver: Any) -> None:
+    """Replace a class's patterns of plain scalars by those of this module."""
+    kept = {
+        first: [(tag, pattern) for tag, pattern in patterns if tag.rpartition(":")[2] in _TAGS]
+        for first, patterns in resolver.yaml_implicit_resolvers.items()
+    }
+    resolver.yaml_implicit_resolvers = kept
+    first = list("-+0123456789.iInN")
+    # PyYAML matches from the start only.
+    resolver.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{_INT.pattern})\Z"), first)
+    resolver.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"(?:{_FLOAT.pattern})\Z"), first)
+
+
+for _class in (_Loader, _Dumper):
+    _with_numbers(_class)
+_Loader.yaml_constructors = {
+    tag: build
+    for tag, build in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.rpartition(":")[2] in _TAGS
+}
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """Return the value that a YAML text describes.
+
+    Args:
+        text: of a file or of a value on the command line.
+        source: file or argument, for messages.
+
+    Raises:
+        ValueError: the text is no YAML, has a key twice, a tag or more than ``MAX_DEPTH`` levels; the message has
+            source, line and remedy.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise ValueError(_describe(error, text, source)) from error
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{source} cannot be read as YAML: {error}.") from error
+
+
+def read_yaml_file(path: Path | str, what: str = "a file of settings") -> Any:
+    """Return the value that a YAML file describes.
+
+    Args:
+        path: of the file, UTF-8.
+        what: it is expected to be, with an article, for messages.
+
+    Raises:
+        ValueError: there is no such file, it is a folder, cannot be read or is no UTF-8; or see ``read_yaml``.
+    """
+    return read_yaml(read_text_file(path, what), str(path))
+
+
+def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
+    """Return the text of a user's file.
+
+    Raises:
+        ValueError: there is no such file, it is a folder, cannot be read or is no UTF-8; the message says what to do.
+    """
+    path = Path(path)
+    try:
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}: {what} is expected, check the path.") from error
+    except IsADirectoryError as error:
+        raise ValueError(f"{path} is a folder, and {what} is expected: give the path of a file.") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ValueError(
+            f"{path}, line {line}: the byte 0x{error.object[error.start]:02x} is no UTF-8 text: save the file as UTF-8."
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path} cannot be read ({reason}): {what} is expected, check its permissions.") from error
+
+
+def dump_yaml(value: Any, **options: Any) -> str:
+    """Return a value as YAML that ``read_yaml`` reads back; see ``yaml.dump`` for the options."""
+    return yaml.dump(value, Dumper=_Dumper, **options)
+
+
+def _describe(error: Any, text: str, source: str) -> str:
+    """Return place, problem and remedy of an error of the YAML reader."""
+    problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
+    advice = next((text for start, text in _ADVICE.items() if problem.startswith(start)), None)
+    if advice is None:
+        advice = problem if isinstance(error, yaml.constructor.ConstructorError) else f"{problem}: {_FALLBACK}"
+    else:
+        advice = advice.format(key=getattr(error, "context", None))
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    position = getattr(error, "position", None)  # of a character, where there is no mark
+    line = mark.line + 1 if mark else text[:position].count("\n") + 1
+    return f"{_place(source, text, line)}: {advice}."
+
+
+def _place(source: str, text: str, line: int) -> str:
+    """Return the source with the line, unless the source is the text's own argument."""
+    if "\n" not in text and source.endswith(f"={text}"):
+        return f"{source} cannot be read"
+    return f"{source}, line {line}"

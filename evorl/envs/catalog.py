@@ -1,0 +1,171 @@
+"""Names of environments in all libraries, for suggestions: where a name that was typed exists, and what installs it.
+
+The names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
+registries that are installed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from evorl.envs.factory import available_envs
+
+# Environments of Gymnasium with their newest versions, by what has to be installed for them.
+GYMNASIUM: Mapping[str, str] = {
+    "extra gymnasium": """
+        Acrobot-v1 Ant-v5 Blackjack-v1 CartPole-v1 CliffWalking-v1 CliffWalkingSlippery-v1 FrozenLake-v1
+        FrozenLake8x8-v1 HalfCheetah-v5 Hopper-v5 Humanoid-v5 HumanoidStandup-v5 InvertedDoublePendulum-v5
+        InvertedPendulum-v5 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1 Pusher-v5 Reacher-v5 Swimmer-v5
+        Taxi-v4 Walker2d-v5""",
+    "pip install 'gymnasium[box2d]'": """
+        BipedalWalker-v3 BipedalWalkerHardcore-v3 CarRacing-v3 LunarLander-v3 LunarLanderContinuous-v3""",
+    "extra robotics": """
+        AdroitHandDoor-v1 AdroitHandHammer-v1 AdroitHandPen-v1 AdroitHandRelocate-v1 AntMaze_Large-v5 AntMaze_Medium-v5
+        AntMaze_Open-v5 AntMaze_UMaze-v5 FetchPickAndPlace-v4 FetchPush-v4 FetchReach-v4 FetchSlide-v4 FrankaKitchen-v1
+        HandManipulateBlock-v1 HandManipulateEgg-v1 HandManipulatePen-v1 HandReach-v3 PointMaze_Large-v3
+        PointMaze_Medium-v3 PointMaze_Open-v3 PointMaze_UMaze-v3""",
+}
+ATARI_GAMES = """
+    Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist BasicMath
+    BattleZone BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino Centipede ChopperCommand
+    CrazyClimber Crossbow Darkchambers Defender DemonAttack DonkeyKong DoubleDunk Earthworld ElevatorAction Enduro
+    Entombed Et FishingDerby FlagCapture Freeway Frogger Frostbite Galaxian Gopher Gravitar Hangman HauntedHouse Hero
+    HumanCannonball IceHockey Jamesbond JourneyEscape Kaboom Kangaroo KeystoneKapers KingKong Klax Koolaid Krull
+    KungFuMaster LaserGates LostLuggage MarioBros MiniatureGolf MontezumaRevenge MrDo MsPacman NameThisGame Othello
+    Pacman Phoenix Pitfall Pitfall2 Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest SirLancelot
+    Skiing Solaris SpaceInvaders SpaceWar StarGunner Superman Surround Tennis Tetris TicTacToe3D TimePilot Trondead
+    Turmoil Tutankham UpNDown Venture VideoCheckers VideoChess VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge
+    Zaxxon""".split()
+PETTINGZOO = """
+    butterfly/cooperative_pong-v6 butterfly/knights_archers_zombies-v11 butterfly/pistonball-v6 classic/rps-v2
+    sisl/multiwalker-v9 sisl/pursuit-v5""".split()
+# What has to be installed for a library, where the package itself does not bring it.
+_EXTRAS = {
+    "envpool": "extra envpool",
+    "pettingzoo": "extra pettingzoo",
+    "playground": "extra playground",
+    "jumanji": "extra jumanji",
+    "craftax": "extra craftax",
+    "xminigrid": "extra xminigrid",
+    "jaxmarl": "extra jaxmarl",
+}
+# Prefixes of other frameworks, with the library or the kind of environment that is meant.
+_PREFIXES = {
+    "ale": "atari", "atari": "atari", "atari57": "atari", "gym": "gymnasium", "mujoco": "gymnasium",
+    "box2d": "gymnasium", "minatar": "minatar", "bsuite": "gymnax", "dmc": "playground", "dmcontrol": "playground",
+    "dm": "playground", "minigrid": "xminigrid", "robotics": "gymnasium", "mpe": "jaxmarl",
+}  # fmt: skip
+_VERSION = re.compile(r"[-_]v\d+$", re.IGNORECASE)
+_DECORATIONS = re.compile(r"(noframeskip|deterministic|ramdeterministic|bulletenv|mujocoenv|env)$")
+_FAMILIES = re.compile(r"[-_](MinAtar|bsuite|misc)$", re.IGNORECASE)
+_ATARI_NAMES = re.compile(r"noframeskip|(?<!min)atari|^ALE/|deterministic-v", re.IGNORECASE)
+_ALIKE = 0.8
+_MOST = 5  # suggestions
+# Of names that are typed with a version, and without; the first is the best.
+_VERSIONED = ("gymnasium", "host", "envpool", "gymnax", "brax", "mjx")
+_PLAIN = ("brax", "gymnax", "host", "mjx", "playground", "gymnasium")
+
+
+class Suggestion(NamedTuple):
+    """An environment that a name may mean.
+
+    Attributes:
+        path: as in ``env=``, ``gymnasium/Hopper-v5``.
+        needs: what has to be installed, such as ``"extra atari"``; empty for nothing.
+    """
+
+    path: str
+    needs: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path!r} ({self.needs})" if self.needs else repr(self.path)
+
+
+def suggest_envs(
+    name: str, short_names: Mapping[str, str] | None = None, others: Iterable[str] = ()
+) -> list[Suggestion]:
+    """Return the environments that a name may mean, of all libraries, the likeliest first.
+
+    Environments of the same name count, whatever their library, version and spelling; without one those of the most
+    similar name.
+
+    Args:
+        name: as it was typed, with a library or without.
+        short_names: names that stand for a path, ``{"hopper": "brax/hopper"}``: they are suggested in its place.
+        others: further names that can be chosen, such as those of config files.
+    """
+    prefix, _, rest = name.rpartition("/")
+    keys = {key for key in (_key(rest), _key(name)) if key}
+    named, short_names = _catalog(), short_names or {}
+    listed = {suggestion.path for of_key in named.values() for suggestion in of_key}
+    for other in set(others) - listed - set(short_names):
+        named.setdefault(_key(other), []).append(Suggestion(other))
+    fitting = [key for key in named if key in keys]
+    if not fitting:
+        near = [match for key in keys for match in difflib.get_close_matches(key, named, n=1, cutoff=_ALIKE)]
+        fitting = sorted(
+            near, key=lambda match: -max(difflib.SequenceMatcher(None, match, key).ratio() for key in keys)
+        )
+    found = [suggestion for key in fitting for suggestion in named[key]]
+    found = sorted(dict.fromkeys(found), key=lambda suggestion: _rank(suggestion, name, prefix))
+    of_library = [each for each in found if prefix and each.path.startswith(f"{prefix}/")]
+    if of_library:  # the library was chosen, and has it
+        return of_library[:_MOST]
+    short = {path: alias for alias, path in short_names.items()}
+    return [Suggestion(short.get(each.path, each.path), each.needs) for each in found[:_MOST]]
+
+
+def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
+    """Return suggestions as sentences with a leading space; empty without any."""
+    texts = list(map(str, suggestions))
+    if not texts:
+        return ""
+    game = suggestions[0].path.removeprefix("gymnasium/")
+    usual = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
+    return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{usual}"
+
+
+def _catalog() -> dict[str, list[Suggestion]]:
+    """Return all environments by what is compared of their names."""
+    named: dict[str, list[Suggestion]] = {}
+
+    def add(path: str, needs: str) -> None:
+        named.setdefault(_key(path.rpartition("/")[2]), []).append(Suggestion(path, needs))
+
+    for library, names in available_envs().items():
+        for name in names if library != "remote" else ():
+            add(f"{library}/{name}", _EXTRAS.get(library, ""))
+    for needs, names in GYMNASIUM.items():
+        for name in names.split():
+            add(f"gymnasium/{name}", needs)
+    for name in PETTINGZOO:
+        add(f"pettingzoo/{name}", _EXTRAS["pettingzoo"])
+    for game in ATARI_GAMES:
+        add(f"gymnasium/ALE/{game}-v5", "extra atari")
+        add(f"envpool/{game}-v5", "extra envpool")
+    return named
+
+
+def _key(name: str) -> str:
+    """Return what is compared of a name: its letters and digits without version, family and decoration."""
+    plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
+    plain = re.sub(r"[^a-z0-9]", "", plain.lower())
+    return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain
+
+
+def _rank(suggestion: Suggestion, name: str, prefix: str) -> tuple[int, ...]:
+    """Return the sort key of a suggestion; the likeliest has the smallest."""
+    library, _, own = suggestion.path.partition("/")
+    meant = _PREFIXES.get(re.sub(r"[^a-z0-9]", "", prefix.partition("/")[0].lower()), prefix)
+    if "minatar" in name.lower():
+        meant = "minatar"
+    elif _ATARI_NAMES.search(name) or meant == "atari":
+        meant = "atari"
+    is_meant = meant in (library, *(["atari"] if own.startswith("ALE/") else ()))
+    is_meant = is_meant or (meant == "minatar" and own.endswith("-MinAtar"))
+    order = _VERSIONED if _VERSION.search(name) else _PLAIN
+    place = -1 if not own else order.index(library) if library in order else len(order)  # a file's own name is first
+    return (not is_meant, _VERSION.sub("", own) != _VERSION.sub("", name.rpartition("/")[2]) and is_meant, place)

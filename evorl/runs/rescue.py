@@ -1,0 +1,108 @@
+"""A run whose folder disappears: the training ends, and its last state is saved beside the folder that is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.ops.processes import any_says, decided_by_first, is_first
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.files import RunFolderError
+from evorl.runs.folder import RunFolder
+
+
+class FolderGone(RunFolderError):
+    """The folder of a run was removed or renamed while the run wrote to it."""
+
+
+class WatchedFolder:
+    """A run folder that is written to until ``close``, and may be removed or renamed meanwhile.
+
+    A process goes on writing to files that it has open, whatever their folder is called by then, and notices nothing.
+
+    Args:
+        folder: of the run, with its config.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._handle: int | None = None
+        with contextlib.suppress(OSError):
+            self._handle = os.open(folder.path, os.O_RDONLY)
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether the path leads to no folder of this run any more."""
+        return is_first() and not self.folder.config.is_file()
+
+    def refuse_gone(self, remedy: str = "Start again.") -> None:
+        """Raise ``FolderGone`` if the folder is gone, with the place it was moved to and the remedy."""
+        if any_says(self.is_gone):
+            raise self.error(remedy)
+
+    def error(self, remedy: str = "Start again.") -> FolderGone:
+        """Build the error for a folder that is gone."""
+        moved = self._moved_to()
+        happened = f"was moved to {moved}" if moved else "was removed"
+        return FolderGone(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def _moved_to(self) -> Path | None:
+        """Return where the folder is now, as far as the system tells; ``None`` where it was removed."""
+        if self._handle is None:
+            return None
+        with contextlib.suppress(OSError):
+            place = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
+            return place if (place / self.folder.config.name).is_file() else None
+        return None
+
+
+class RescuingCheckpointer(RunCheckpointer):
+    """Saves into a new folder once the run's own is gone, and then ends the run.
+
+    Args:
+        watched: the run's folder.
+        config: of the run, for the new folder.
+        resume_command: returns the command that goes on with a run folder.
+        *arguments: see ``RunCheckpointer``, as are the named ones.
+    """
+
+    def __init__(
+        self,
+        watched: WatchedFolder,
+        config: Any,
+        resume_command: Callable[[RunFolder], str],
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        super().__init__(watched.folder.checkpoints, *arguments, **options)
+        self._watched, self._config, self._resume_command = watched, config, resume_command
+
+    def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
+        """Keep a state; see ``RunCheckpointer.save``.
+
+        Raises:
+            FolderGone: the folder of the run is gone; the message has the folder with this state.
+        """
+        if not any_says(self._watched.is_gone):
+            super().save(state, progress, score)
+            return
+        rescued = RunFolder(Path(decided_by_first(lambda: str(self._new_folder().path))))
+        self.folder = rescued.checkpoints
+        super().save(state, progress, score)
+        remedy = f"Its last state is saved in {rescued.path}. To go on: {self._resume_command(rescued)}"
+        raise self._watched.error(remedy)
+
+    def _new_folder(self) -> RunFolder:
+        gone = self._watched.folder.path
+        names = (f"{gone.name}_rescued{f'_{number}' if number > 1 else ''}" for number in range(1, 10_000))
+        name = next(name for name in names if not (gone.parent / name).exists())
+        return RunFolder.create(gone.parent, self._config, name)
