@@ -5,10 +5,13 @@ Of an option that is a mapping each entry can be given for itself: ``serve.bind=
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 class Option(NamedTuple):
@@ -54,7 +57,8 @@ def read_options(
     without_name = []
     for argument in arguments:
         name, equals, text = argument.partition("=")
-        if not equals or "/" in name:  # a path may have a sign of equality in it
+        # A path may have a sign of equality in it.
+        if not equals or not _NAME.fullmatch(name):
             if unnamed is None or argument.startswith("-"):
                 raise ValueError(f"{argument!r} is no option: give name=value. {command} --help tells which there are.")
             without_name.append(argument)
