@@ -11,6 +11,7 @@ import argparse
 import collections
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(SHOW_CURSOR, end="", flush=True)
     first = _first_to_fail(processes)
     if not received:
-        _tell(first, processes)
+        _tell(first, processes, settings)
     status = first.status or 1
     return 128 - status if status < 0 else status
 
@@ -201,7 +202,7 @@ def _first_to_fail(processes: Sequence[Process]) -> Process:
     return min((process for process in processes if process.status), key=is_consequence)
 
 
-def _tell(first: Process, processes: Sequence[Process]) -> None:
+def _tell(first: Process, processes: Sequence[Process], settings: Sequence[str]) -> None:
     """Say which process ended, with its last words unless they are on the screen already."""
     ended_itself = (first.status or 0) > 0
     if first.place.index == 0 and ended_itself:
@@ -215,7 +216,8 @@ def _tell(first: Process, processes: Sequence[Process]) -> None:
     if first.lost_another:
         said = f"{name} ended because another one has ended, or cannot be reached."
     if not ended_itself:
-        said += f" Checkpoints are kept; to go on: {first.place.command} resume=latest"
+        words = ["resume=latest", *(word for word in settings if word.startswith(("runs_folder=", "trust=")))]
+        said += f" Checkpoints are kept; to go on: {first.place.command} {shlex.join(words)}"
     if first.status != LOST_STATUS:  # which has said so itself
         print(said, file=sys.stderr)
 

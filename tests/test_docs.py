@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import itertools
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 import types
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -19,8 +21,17 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from evorl.cli.app_words import without_flags
+from evorl.cli.arguments import overrides_first
+from evorl.cli.command_options import read_options
+from evorl.cli.commands import COMMANDS, options_of
+from evorl.cli.composition import compose_config
+from evorl.cli.multirun import combinations
+from evorl.cli.preparation import check_training
+from evorl.config.names import load
 from tests.support.compilation import compiled_to_run_long
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables
+from tests.support.physics_shapes import let_bodies_be_still
 
 PAGES = [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in pages()]
 PYTHON_PAGES = [p for p in PAGES if any(b.language == "python" for b in blocks(p.values[0]))]
@@ -126,8 +137,7 @@ def test_commands_name_options_that_exist(page):
         overrides = overrides_of(command, TRAIN)
         if overrides is None:
             overrides = overrides_of(command, EVALUATE)
-        # A page may train an algorithm or environment of its own, which the package's config tree does not have.
-        if overrides is not None and "--config-dir" not in command:
+        if overrides is not None and "--config-dir" not in command:  # those are run below
             try:
                 assert compose(overrides), where
             except Exception as error:
@@ -135,6 +145,132 @@ def test_commands_name_options_that_exist(page):
         if command.startswith("make "):
             target = re.sub(r"\w+=(\"[^\"]*\"|\S+)", "", command).split()[1]
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE), where
+
+
+# Settings whose values are files of the reader.
+_READERS = ("resume", "init_from", "replay.load", "parameters.cert", "parameters.key", "serve.cert", "serve.key")
+
+
+def trainings(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """The trainings that a page's commands would start, and where: of sweeps all, but for their seeds."""
+    for line, command in commands(page):
+        overrides = overrides_of(command, (*TRAIN, "evorl serve ", "evorl serve-parameters"))
+        if overrides is None or "--config-dir" in command:
+            continue
+        if command.startswith("evorl serve "):
+            overrides = ["env=remote", *overrides]
+        elif command.startswith("evorl serve-parameters"):
+            overrides = ["parameters=server", *overrides]
+        in_sweep = ["-m"] if {"-m", "--multirun"} & set(command.split()) else []
+        overrides = [word for word in overrides_first([*overrides, *in_sweep]) if not word.startswith("-")]
+        if any(word.startswith(("resume=", "hydra")) for word in overrides):
+            continue
+        overrides = [word for word in overrides if not word.startswith(tuple(f"{name}=" for name in _READERS))]
+        for job, _ in combinations(overrides):
+            yield f"{page}:{line}: {command}", [word for word in job if not word.startswith("seed=")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_trainings_are_built_as_they_are_printed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the shapes of the first state: a setting that is refused would be refused here."""
+    let_bodies_be_still(monkeypatch)  # of physics hundreds of equations would be traced over and over
+    monkeypatch.setenv("TOKEN", "x" * 40)
+    for where, job in trainings(page):
+        if str(job) in BUILT:
+            continue
+        BUILT.add(str(job))
+        try:
+            config = compose_config([*job, "compilation_cache=false"])
+            if config.get("offline"):  # of data of the reader
+                config.offline = False
+            check_training(config)
+        except ImportError:
+            continue  # of an extra that is not installed here
+        except Exception as error:
+            pytest.fail(f"{where}\n{error}")
+
+
+BUILT: set[str] = set()
+
+# Options that make any training of a page short.
+SHORT = (
+    "total_timesteps=64 num_envs=4 rollout_length=16 eval_interval=0 devices=1 compilation_cache=false "
+    "recorders.tensorboard=false recorders.learning_curve=false recorders.progress=false"
+).split()
+WITH_OWN_CONFIGS = [
+    pytest.param(page.values[0], command, id=f"{page.id}:{line}")
+    for page in PAGES
+    for line, command in commands(page.values[0])
+    if "--config-dir" in command
+]
+
+
+def write_files_of(page: Path, folder: Path) -> list[str]:
+    """Write the YAML files that a page shows, and the modules that they name: its classes and functions.
+
+    Returns the names of the modules.
+    """
+    named = re.findall(
+        r"`(mine/[\w/]+\.yaml)`[^`]*?```yaml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert named, f"{page} shows no file of the folder of configs"
+    modules = []
+    nodes = [
+        node
+        for block in blocks(page)
+        if block.language == "python"
+        for node in ast.parse(block.text).body
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef)
+    ]
+    for name, text in named:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        modules += re.findall(r"(?:factory|workflow): (\w+)[.:]", text)
+    for module in modules:
+        code = ast.unparse(ast.Module(nodes, []))
+        (folder / f"{module}.py").write_text(f"from __future__ import annotations\n{code}\n", encoding="utf-8")
+    return modules
+
+
+def test_pages_train_with_configs_of_their_own() -> None:
+    assert len(WITH_OWN_CONFIGS) >= 2
+
+
+@pytest.mark.parametrize(("page", "command"), WITH_OWN_CONFIGS)
+def test_a_command_with_configs_of_its_own_trains(
+    page: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is run as it is printed, with options behind it that make it short."""
+    from evorl.cli import main as cli
+
+    for module in write_files_of(page, tmp_path):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    path, *words = shlex.split(command)
+    assert (path, words[:2]) == ("PYTHONPATH=.", ["python", "scripts/train.py"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", *words[2:], *SHORT])
+    cli.train()
+    (metrics,) = tmp_path.glob("runs/*/*/metrics.csv")
+    assert metrics.read_text().count("\n") >= 2
+
+
+# Commands whose arguments are options of their own, not settings of a training.
+OWN_OPTIONS = {name: command for name, command in COMMANDS.items() if command.options}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_with_options_of_their_own_name_those(page: Path) -> None:
+    for line, command in commands(page):
+        program, name, *arguments = [*shlex.split(command), "", ""][:2] + shlex.split(command)[2:]
+        if program != "evorl" or name not in OWN_OPTIONS:
+            continue
+        flags = load({"run": "evorl.cli.app_running:_FLAGS"}.get(name, "evorl.cli.app_commands:_FLAGS"))
+        words = without_flags(arguments, flags)
+        options = options_of(OWN_OPTIONS[name])
+        if name == "run":  # others are settings of the app's training
+            words = [word for word in words if "=" not in word or word.partition("=")[0] in options]
+        read_options(words, options, f"{page}:{line}: evorl {name}", unnamed="name")
 
 
 @pytest.mark.parametrize("page", PAGES)

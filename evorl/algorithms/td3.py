@@ -180,6 +180,11 @@ class TD3Workflow(OffPolicyWorkflow):
     ranges: ClassVar[Mapping[str, str]] = {"tau": "[0, 1]"}
     loss_names: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss")
 
+    @property
+    def updates_per_policy_update(self) -> int:
+        """Updates of the critics up to the first of the policy."""
+        return self.policy_delay
+
     def init_optimizers(self, agent_state: AgentState) -> Any:
         """One state each, a count of the updates, and the last loss of the policy."""
         params = agent_state.params

@@ -33,6 +33,7 @@ from evorl.cli.app_training import (
 from evorl.cli.app_words import without_flags
 from evorl.cli.command_options import Option, read_options
 from evorl.cli.composition import config_folder
+from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.yaml_text import read_text_file
 
@@ -93,7 +94,7 @@ def new_from_arguments(arguments: Sequence[str]) -> Path:
         raise
     for path in written:
         print(f"  {path}")
-    print(f"{agent} in {settings['env']}. To train: cd {folder} && evorl run all")
+    print(f"{agent} in {settings['env']}. To train: cd {shell_word(folder)} && evorl run all")
     return folder
 
 

@@ -14,8 +14,8 @@ from evorl.apps.prefixed_log import PrefixedLog
 from evorl.apps.supervision import Program, supervise
 from evorl.cli.app_training import own_configs, refuse_named_code, training_words
 from evorl.cli.app_words import without_flags
-from evorl.cli.calling import as_override
 from evorl.cli.command_options import Option, read_options, whole
+from evorl.cli.override_text import as_override
 from evorl.config.names import no_such
 from evorl.config.values import LONGEST_AXIS
 from evorl.runs.trust import refuse_composed_code

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evorl.apps.app_config import APP_FILE, AppConfig
-from evorl.cli.calling import as_override
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import config_error_in_words, config_names, is_of_config
+from evorl.cli.override_text import as_override
 from evorl.config.names import no_such
 from evorl.runs.trust import as_arguments, foreign_names, refuse_composed_code
 

@@ -6,18 +6,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evorl.cli.errors import config_names, sentence
+from evorl.cli.override_text import with_literal_text
 from evorl.config.names import no_such
+
+# Flags of Hydra that are followed by a value.
+_FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--cfg", "-c")
+_FLAGS_WITH_VALUE += ("--package", "-p", "--experimental-rerun")
 
 
 def overrides_first(arguments: list[str]) -> list[str]:
-    """The arguments in the order in which Hydra reads them: overrides, then flags with their values.
+    """Return the arguments in the order in which Hydra reads them: overrides, then flags with their values.
 
     ``experiment=null``, which Hydra does not understand of what is optional, is ``~experiment``, and
-    ``init_from=<run>`` is short for ``init_from.run=<run>``.
+    ``init_from=<run>`` is short for ``init_from.run=<run>``. Paths are quoted for Hydra, see ``with_literal_text``.
     """
-    overrides = [argument for argument in arguments if _is_override(argument)]
-    overrides = [_spelt_out(argument) for argument in overrides]
-    return overrides + [argument for argument in arguments if not _is_override(argument)]
+    overrides, flags = [], []
+    for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
+        is_value = previous in _FLAGS_WITH_VALUE  # such as a folder with an equals sign in its name
+        (overrides if _is_override(argument) and not is_value else flags).append(argument)
+    return [*map(_spelt_out, overrides), *flags]
 
 
 def _spelt_out(argument: str) -> str:

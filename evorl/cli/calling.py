@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +15,12 @@ from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.commands import run
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.cli.override_text import as_override
 from evorl.cli.overrides import names_a_run, run_settings
 from evorl.cli.training import train_run
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import Trained
-
-_PLAIN = re.compile(r"[A-Za-z_./][\w./:-]*")  # words that need no quotes in an override
 
 
 def train(*overrides: str, **settings: Any) -> Path:
@@ -71,7 +69,7 @@ def render(**options: Any) -> Path:
         ValueError: an option is unknown or cannot be, in words.
         RunFolderError: there is no such run, or it is damaged.
     """
-    return run(["render", *as_arguments(options)])
+    return run(["render", *_as_options(options)])
 
 
 def report(*runs: str | Path, **options: Any) -> Path:
@@ -84,7 +82,7 @@ def report(*runs: str | Path, **options: Any) -> Path:
         ValueError: no run is named, or an option is unknown or cannot be, in words.
         RunFolderError: there is no such run.
     """
-    return run(["report", *map(str, runs), *as_arguments(options)])
+    return run(["report", *map(str, runs), *_as_options(options)])
 
 
 def export_policy(**options: Any) -> list[Path]:
@@ -97,12 +95,19 @@ def export_policy(**options: Any) -> list[Path]:
         ValueError: an option is unknown or cannot be, in words.
         RunFolderError: there is no such run, or it is damaged.
     """
-    return [written.path for written in run(["export", *as_arguments(options)])]
+    return [written.path for written in run(["export", *_as_options(options)])]
 
 
 def as_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Options as the command line has them: ``["episodes=2"]`` for ``{"episodes": 2}``."""
+    """Return settings of a training as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
     return [f"{name}={as_override(value)}" for name, value in options.items()]
+
+
+def _as_options(options: Mapping[str, Any]) -> list[str]:
+    """Return options of a command that composes no config, which reads text literally."""
+    return [
+        f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
+    ]
 
 
 def _trained(arguments: Sequence[str]) -> Trained:
@@ -127,19 +132,3 @@ def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
         yield config
     finally:
         HydraConfig.instance().cfg = before
-
-
-def as_override(value: Any) -> str:
-    """A value as it is written on the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(as_override, value)) + "]"
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    if isinstance(value, str | Path) and not _PLAIN.fullmatch(text):
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return text

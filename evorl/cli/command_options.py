@@ -7,6 +7,7 @@ given for itself: ``serve.bind=127.0.0.1:7001``.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,6 +70,8 @@ PIXELS = whole(16, 4096)  # of a picture's height or width
 FPS = number("(0, 100]")
 NUM_EPISODES = whole(1, 10_000)
 NUM_FRAMES = whole(1, 10_000)
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 class Option(NamedTuple):
@@ -144,7 +147,7 @@ def read_options(
     without_name = []
     for argument in arguments:
         name, equals, text = argument.partition("=")
-        if not equals or "/" in name:  # a path may contain an equals sign
+        if not equals or not _NAME.fullmatch(name):  # a path may contain an equals sign
             if unnamed is None or argument.startswith("-"):
                 raise ValueError(f"{argument!r} is no option: give name=value. {command} --help tells which there are.")
             if not argument:

@@ -259,9 +259,10 @@ def serve(arguments: list[str]) -> None:
 
 def serve_parameters(arguments: list[str]) -> None:
     """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
+    from evorl.cli.override_text import given_text
     from evorl.cli.parameter_serving import refuse_ordinary_run
 
-    given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
+    given = {argument.partition("=")[0]: given_text(argument) for argument in arguments}
     if given.get("resume"):
         refuse_ordinary_run(given["resume"], given.get("runs_folder", "runs"))
     train(arguments if {"resume", "parameters"} & given.keys() else ["parameters=server", *arguments])

@@ -110,6 +110,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
             package = f"{group}."
         if isinstance(result.config, DictConfig) and ("workflow" in result.config or group == "evolution"):
             result.config = _completed(result.config, package)
+        if group == "env":
+            _settle_factory(result)
         _open_schedules(result.config)
         return result
 
@@ -181,6 +183,16 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _settle_factory(result: ConfigResult) -> None:
+    """Take library and name from an environment's file that names a ``factory``, which stands in their place."""
+    is_global = result.header.get("package") == "_global_"
+    env = result.config.get("env") if isinstance(result.config, DictConfig) and is_global else result.config
+    if isinstance(env, DictConfig) and "factory" in env:
+        for name in ("library", "name"):
+            if name not in env:
+                env[name] = None
 
 
 def _open_schedules(config: Any) -> None:

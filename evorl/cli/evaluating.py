@@ -92,8 +92,8 @@ def _write(
     suffix: str,
 ) -> None:
     """Write the episodes and the picture that are asked for, and say where they are."""
+    from evorl.config.command_lines import as_arguments
     from evorl.recorders.episode_records import episode_recorders
-    from evorl.runs.trust import as_arguments
 
     folder.refuse_links()
     for recorder in episode_recorders(folder, workflow, settings, of_training=False, suffix=suffix):

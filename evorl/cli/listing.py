@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from evorl.cli.command_options import Option, one_of, read_options
+from evorl.config.command_lines import as_arguments
 from evorl.runs.run_state import STATES
 
 OPTIONS = {
@@ -36,6 +36,7 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     from evorl.recorders.screen import print_line
     from evorl.reports.recorded_run import find_runs
     from evorl.reports.run_list import Filters, as_lines, in_order, readable
+    from evorl.runs.trust import foreign_names
 
     runs, notes = readable(find_runs(folders[0] if folders else "runs"))
     filters = Filters(settings["algorithm"], settings["env"], settings["state"])
@@ -45,7 +46,8 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
     waiting = [run for run in runs if run.can_be_resumed]
     if waiting:
         newest = max(waiting, key=lambda run: run.folder.saved_at or 0.0)
-        command = shlex.quote(f"resume={newest.folder.path}")
+        names = foreign_names(newest.folder.load_config(trust=True))
+        command = as_arguments({"resume": newest.folder.path, **names})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
     for note in notes:
         print_line(note)

@@ -12,13 +12,16 @@ from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
+from evorl.cli.hydra_folders import refuse_other_names
 from evorl.cli.joining import leaving_together
-from evorl.cli.overrides import names_a_run, run_settings
+from evorl.cli.override_text import given_text
+from evorl.cli.overrides import check_run_settings, names_a_run, run_settings
 from evorl.cli.planning import FLAG, print_plan
 from evorl.cli.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words
 from evorl.cli.training import train_run
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, scope
 from evorl.config.names import load
 
@@ -65,6 +68,7 @@ def run_command(task: Any, names_run: str, command: str) -> None:
             print(load("evorl.cli.commands:help_of")(command), end="")
             return
         _refuse_the_other(arguments, names_run, command)
+        refuse_other_names(arguments, names_a_run(arguments, names_run))
         usual: Any = OmegaConf.load(config_folder() / "config.yaml")
         if names_run == "resume" and _is_of_a_sweep(arguments, usual):
             return
@@ -92,10 +96,27 @@ def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> N
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(job)()
 
 
+def _compose_quietly(arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
+    """Call ``task`` with the composed config, and raise its errors without the lines that Hydra prints of them."""
+    raised: list[Exception] = []
+
+    def job(config: DictConfig) -> None:
+        try:
+            task(config)
+        except Exception as error:
+            raised.append(error)
+
+    _with_hydra(arguments, job)
+    if raised:
+        raise raised[0]
+
+
 def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
     from evorl.cli.multirun import is_sweep, resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
+    from evorl.cli.preparation import check_training
+    from evorl.config.nodes import plain
 
     folder, trust = sweep_to_resume(arguments, usual)
     if folder is None and not is_sweep(arguments):
@@ -103,8 +124,21 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     if folder is not None and not trust:
         distrust(f"the sweep in {folder}")
 
-    def check(job: Sequence[str]) -> None:
-        _with_hydra(job, lambda _: check_overrides(*_job_overrides()))
+    checked: dict[str, bool] = {}
+
+    def check(job: Sequence[str]) -> bool:
+        def task(config: DictConfig) -> None:
+            check_overrides(*_job_overrides())
+            check_run_settings(config)
+            but_seed = repr({**plain(config), "seed": 0, "title": None})
+            names_code[0] = bool(load("evorl.runs.trust:foreign_names")(config))
+            if but_seed not in checked:  # jobs that differ in their seeds are built once
+                check_training(config)
+                checked[but_seed] = True
+
+        names_code = [False]
+        _compose_quietly(job, task)
+        return names_code[0]
 
     def train(job: Sequence[str], place: JobPlace) -> Trained:
         if folder is not None and not trust:
@@ -112,7 +146,11 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
             _with_hydra(job, configs.append)
             load("evorl.runs.trust:refuse_foreign_code")(configs[0], folder, can_be_given=False)
         trained: list[Trained] = []
-        _with_hydra(job, lambda config: trained.append(train_run(config, place=place)))
+
+        def task(config: DictConfig) -> None:
+            trained.append(train_run(config, place=place))
+
+        _compose_quietly(job, task)
         return trained[0]
 
     def resume(place: JobPlace) -> Trained:
@@ -132,10 +170,10 @@ def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) ->
     """Raise ``ValueError`` where a run is named as another command names one: it would be passed over."""
     other = "run" if names_run == "resume" else "resume"
     if names_a_run(arguments, other):
-        given = next(argument for argument in arguments if argument.startswith(f"{other}="))
-        value = given.partition("=")[2]
-        meant = f"evorl train resume={value} goes on with a run, evorl evaluate run={value} plays its best checkpoint"
-        raise ValueError(f"evorl {command} takes no {given}: {meant}.")
+        folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
+        resume, evaluate = (as_arguments({name: folder}) for name in ("resume", "run"))
+        meant = f"evorl train {resume} goes on with a run, evorl evaluate {evaluate} plays its best checkpoint"
+        raise ValueError(f"evorl {command} takes no {as_arguments({other: folder})}: {meant}.")
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
@@ -176,7 +214,10 @@ def train_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> floa
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from evorl.cli.multirun import raise_failures
+
     trained = train_run(config, overrides)
+    raise_failures(trained.failures)
     if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
         sys.exit(0)  # else a sweep of Hydra's would start its next job
     return trained.best_return

@@ -5,12 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from evorl.cli.composition import config_folder
+from evorl.cli.errors import config_error_in_words, is_of_config
+from evorl.cli.hydra_folders import SWEEP, sweep_folder
 from evorl.cli.joining import own_place, train_command
+from evorl.cli.override_text import given_text
 from evorl.cli.signals import stop_on_signals
+from evorl.config.command_lines import as_arguments
 
 if TYPE_CHECKING:
     from evorl.runs.sweep_folder import SweepFolder, SweepJob
@@ -27,11 +33,24 @@ class Trained(NamedTuple):
         best_return: the best evaluation return; ``None`` where nothing was evaluated.
         stopped: whether it was asked to stop before its end.
         folder: where its results are; ``None`` where there are none.
+        failures: of a sweep or search what failed, a sentence each.
     """
 
     best_return: float | None
     stopped: bool
     folder: Path | None = None
+    failures: tuple[str, ...] = ()
+
+
+class RunsFailed(ValueError):
+    """Some runs of a sweep or search failed; all others were trained."""
+
+
+def raise_failures(failures: Sequence[str]) -> None:
+    """Raise ``RunsFailed`` if there are any, so that the command's exit status is not 0."""
+    if failures:
+        runs = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
+        raise RunsFailed("\n  ".join([f"{runs} failed, all others were trained:", *failures]))
 
 
 class JobPlace(NamedTuple):
@@ -56,36 +75,51 @@ Train = Callable[[Sequence[str], JobPlace], Trained]
 def is_sweep(arguments: Sequence[str]) -> bool:
     """Whether a command line asks for a sweep that runs here: in one process, by no sweeper or launcher of Hydra's."""
     flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
-    others = any(argument.startswith(("hydra/", "hydra.")) for argument in arguments)
+    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
+    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
     return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
 
 
-def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], Any], train: Train, usual: str) -> None:
+def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:
     """Run every combination of what is separated by commas, or given as ``range(...)``.
 
     Args:
         arguments: of the command line.
-        check: composes the config of a job, and raises for what cannot be; called for all jobs before the first.
+        check: composes the config of a job and builds its workflow, and raises for what cannot be; called for all jobs
+            before the first. Returns whether the config names code outside evorl.
         train: trains a job.
         usual: the folder of all runs, where the command line names none.
 
     Raises:
-        ValueError: an override cannot be run through.
+        ValueError: an override cannot be run through, or a job cannot be trained.
+        RunsFailed: a job failed; all others were trained.
     """
     from evorl.runs.sweep_folder import SweepFolder
 
     overrides, flags = split_arguments(arguments)
+    own, overrides = sweep_folder(overrides)
     jobs = list(combinations(overrides))
-    for job, _ in jobs:
-        check([*job, *flags])
+    names_code = [_checked(check, job, flags, setting) for job, setting in jobs]
     if (hint := side_by_side_in_words(jobs)) and not flags:
         print(hint, flush=True)
-    roots = [argument.partition("=")[2] for argument in jobs[0][0] if argument.startswith("runs_folder=")]
-    _run_jobs(SweepFolder.create(roots[-1] if roots else usual, flags, jobs), train)
+    roots = [given_text(argument) for argument in jobs[0][0] if argument.startswith("runs_folder=")]
+    root, name = (own.parent, own.name) if own else (roots[-1] if roots else usual, None)
+    _run_jobs(SweepFolder.create(root, flags, jobs, name), train, trust=any(names_code))
+
+
+def _checked(
+    check: Callable[[Sequence[str]], bool], job: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
+) -> bool:
+    """Check a job; an error says which of them it is."""
+    try:
+        return check([*job, *flags])
+    except (ValueError, OSError) as error:
+        words = " ".join(f"{name}={value}" for name, value in setting.items())
+        raise ValueError(f"{words}: {error}" if words else str(error)) from error
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained], trust: bool = False) -> None:
-    """Continue a sweep: skip finished jobs, resume those that have a checkpoint, start the others.
+    """Go on with a sweep: finished and diverged jobs are passed over, stopped ones go on, all others start.
 
     Args:
         path: the folder of the sweep.
@@ -95,10 +129,11 @@ def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Tr
 
     Raises:
         RunFolderError: the folder does not describe a sweep, or its command lines are not plain.
+        RunsFailed: a job failed, now or before; all others were trained.
     """
     from evorl.runs.sweep_folder import SweepFolder
 
-    _run_jobs(SweepFolder.open(path, trust), train, resume)
+    _run_jobs(SweepFolder.open(path, trust), train, resume, trust)
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -169,15 +204,22 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     )
 
 
-def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Trained] | None = None) -> None:
-    way_on = f"{train_command()} resume={sweep.path}"
+def _run_jobs(
+    sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Trained] | None = None, trust: bool = False
+) -> None:
+    words = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
+    way_on = f"{train_command()} {as_arguments(words)}"
     with stop_on_signals(way_on) as should_stop:
         for number, job in enumerate(sweep.jobs, start=1):
             if job.state == "finished":
                 continue
             if should_stop():
                 break
-            print(f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}", flush=True)
+            place = f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}"
+            if job.state == "diverged":  # its seed is the same, and so would be its end
+                print(f"{place}: passed over, it diverged before.", flush=True)
+                continue
+            print(place, flush=True)
             resumes = resume is not None and sweep.run_of(job).saved_at is not None
             if not resumes:
                 job.folder = _free_name(sweep.path, job.folder)
@@ -192,25 +234,37 @@ def _run_jobs(sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Tra
             if stopped:
                 break
     _tell(sweep, way_on)
+    failed = [job for job in sweep.jobs if job.has_failed]
+    raise_failures([f"{job.words() or job.folder}: {job.failure}" for job in failed])
 
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
-    """Run a job and store what came of it; whether it was asked to stop."""
+    """Run a job and store its result, or the error that ended it; returns whether it was asked to stop."""
     from evorl.execution.learning import TrainingDiverged
 
-    job.state = "running"
+    job.state, job.failure = "running", ""
     sweep.save()
     try:
         trained = run()
-    except TrainingDiverged as error:  # as a step size of a sweep may be too large
-        print(f"Failed: {error}", flush=True)
-        _take_down(sweep, job, "failed", None)
+    except Exception as error:  # of this job alone: the others are trained
+        job.failure = failure_text(error)
+        print(f"Failed: {job.failure}", flush=True)
+        _take_down(sweep, job, "diverged" if isinstance(error, TrainingDiverged) else "failed", None)
         return False
     except BaseException:
-        _take_down(sweep, job, "failed", None)
+        _take_down(sweep, job, "stopped", None)
         raise
     _take_down(sweep, job, "stopped" if trained.stopped else "finished", trained.best_return)
     return trained.stopped
+
+
+def failure_text(error: Exception) -> str:
+    """Return the reason of a failed run, in one line; the traceback of an error that is a bug is printed."""
+    if is_of_config(error):
+        return config_error_in_words(error, config_folder())
+    if not isinstance(error, ValueError | ArithmeticError | OSError | ImportError):
+        traceback.print_exception(error)
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _free_name(root: Path, name: str) -> str:
@@ -268,12 +322,13 @@ def _tell(sweep: SweepFolder, way_on: str) -> None:
         panels[f"env={env}" if env else sweep.path.name] = {name: [c for c in of if c] for name, of in curves.items()}
         lines += _ranking_in_words(ranking, env)
     drawn = [sweep.learning_curves.name] if draw_sweep(sweep.learning_curves, panels) else []
-    counts = {state: sum(job.state == state for job in sweep.jobs) for state in ("finished", "stopped", "failed")}
+    states = ("finished", "stopped", "failed", "diverged")
+    counts = {state: sum(job.state == state for job in sweep.jobs) for state in states}
     told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     for line in lines:
         print_line(line)
     print(f"Sweep of {len(sweep.jobs)} runs ({told}): {sweep.path}, {', '.join([sweep.summary.name, *drawn])}")
-    if any(job.state != "finished" for job in sweep.jobs):
+    if any(job.state not in ("finished", "diverged") for job in sweep.jobs):
         print(f"To go on with the sweep: {way_on}")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.composition import AGENT_PARTS
 from evorl.cli.errors import dotted_keys
+from evorl.cli.override_text import given_text
+from evorl.config.command_lines import user_path
 from evorl.config.names import no_such
 
 if TYPE_CHECKING:
@@ -134,12 +136,14 @@ def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path |
     from evorl.config.values import checked_value
     from evorl.runs.sweep_folder import SweepFolder
 
-    given = [argument.removeprefix("resume=") for argument in arguments if argument.startswith("resume=")]
-    places = [place for name in given[-1:] for place in (Path(name), Path(str(usual.runs_folder)) / name)]
+    given = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
+    roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
+    root = roots[-1] if roots else str(usual.runs_folder)
+    places = [place for name in given[-1:] for place in (user_path(name), user_path(root) / name)]
     folder = next((place for place in places if SweepFolder.is_there(place)), None)
     if folder is None:
         return None, False
-    others = [argument for argument in arguments if not argument.startswith(("resume=", "trust="))]
+    others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]
     if others:
         raise ValueError(
             f"{folder} is a sweep, whose jobs go on as they began: leave {' '.join(others)} out, or resume one of its "

@@ -64,12 +64,13 @@ class ParameterService(NamedTuple):
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
+        from evorl.config.command_lines import as_arguments
         from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:
             words = f"evorl work {address} worker=0"
             words += " token=..." if self.token else ""
-            words += f" cert={self.config.parameters.cert}" if self.tls else ""
+            words += f" {as_arguments({'cert': self.config.parameters.cert})}" if self.tls else ""
             told = f"Parameters are at {address}. Workers, each with a number of its own: {words}"
             recorder.message(told)
             if not self.config.recorders.progress:
@@ -120,13 +121,14 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
     """Raises ``ValueError`` where the run that is to go on is none of a parameter server, in words."""
+    from evorl.config.command_lines import as_arguments
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(which, runs_folder)
     if folder.load_config(trust=True).get("parameters") is None:
         raise ValueError(
             f"{folder.path} is a training without a parameter server, which goes on by evorl train "
-            f"resume={folder.path}. Leave out resume= to begin one with a parameter server."
+            f"{as_arguments({'resume': folder.path})}. Leave out resume= to begin one with a parameter server."
         )
 
 
@@ -267,8 +269,9 @@ def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> Non
     Raises:
         ValueError: it is no config, refers to other values, or names code from outside this package.
     """
+    from evorl.config.command_lines import as_arguments
     from evorl.config.values import checked_value
-    from evorl.runs.trust import as_arguments, foreign_names
+    from evorl.runs.trust import foreign_names
 
     checked_value(trust, bool, "trust")
     if missing := [name for name in ("workflow", "env") if name not in config]:

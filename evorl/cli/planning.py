@@ -24,6 +24,7 @@ def print_plan(arguments: Sequence[str]) -> None:
     from evorl.cli.composition import compose_config, config_folder
     from evorl.cli.overrides import check_run_settings, names_a_run
     from evorl.cli.stored_run import build_workflow, prepare_for
+    from evorl.execution.first_update import refuse_idle_training, weak_spots
     from evorl.execution.preflight import preflight
 
     overrides = [argument for argument in arguments if argument != FLAG]
@@ -34,8 +35,10 @@ def print_plan(arguments: Sequence[str]) -> None:
     check_run_settings(config)
     refuse_hopeless_sizes(config)
     prepare_for(config)
-    plan = preflight(build_workflow(config))
-    for line in (*plan.lines(), *file_lines(config, plan)):
+    workflow = build_workflow(config)
+    refuse_idle_training(workflow)
+    plan = preflight(workflow)
+    for line in (*plan.lines(), *file_lines(config, plan), *weak_spots(workflow)):
         print(line)
     if not plan.fits:
         from evorl.execution.memory import MEMORY_SHARE

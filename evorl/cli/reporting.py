@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.command_options import Option, one_of, read_options
+from evorl.config.command_lines import user_path
 from evorl.runs.run_state import STATES
 
 OPTIONS = {
@@ -60,9 +61,7 @@ def write_report(arguments: Sequence[str]) -> Path:
     page = _page(settings["to"], places)
     outputs = {page: text}
     if settings["csv"] is not None:
-        outputs[Path(settings["csv"]).expanduser() if settings["csv"] else page.with_suffix(".csv")] = as_csv(
-            report.groups
-        )
+        outputs[user_path(settings["csv"]) if settings["csv"] else page.with_suffix(".csv")] = as_csv(report.groups)
     for path, content in outputs.items():
         with writing_to(path.parent):
             make_folder(path.parent)
@@ -89,7 +88,7 @@ def _folders(place: str, runs_folder: str) -> list[Any]:
     from evorl.reports.recorded_run import find_runs
     from evorl.runs.folder import RunFolder
 
-    path = Path(place).expanduser()
+    path = user_path(place)
     if path.name == "multirun.yaml":  # what Hydra leaves of a sweep, in the folder of its runs
         path = path.parent
     if path.is_dir() and not (path / "config.yaml").is_file() and (found := find_runs(path, sweeps=True)):
@@ -99,8 +98,8 @@ def _folders(place: str, runs_folder: str) -> list[Any]:
 
 def _page(to: str | None, places: Sequence[str]) -> Path:
     if to is not None:
-        return Path(to).expanduser()
-    only = Path(places[0]).expanduser()
+        return user_path(to)
+    only = user_path(places[0])
     return (only if len(places) == 1 and only.is_dir() else Path()) / "report.html"
 
 

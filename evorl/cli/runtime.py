@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from evorl.cli.joining import join_processes, own_place
+from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
 
 MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
@@ -65,7 +66,7 @@ def prepare_runtime(
     if compilation_cache:
         if compilation_cache is not True:  # programs in it are executed
             admit(str(compilation_cache), "compilation_cache")
-        _keep_programs(None if compilation_cache is True else Path(compilation_cache).expanduser())
+        _keep_programs(None if compilation_cache is True else user_path(compilation_cache))
     if place:
         join_processes(place)
     if deterministic and jax.default_backend() != "cpu":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from evorl.cli.sweeping import in_words, of_setting, refuse_what_is_no_setting
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
     from evorl.sweeps.optuna_study import OptunaStudy, Trial
 
 _OPTIONS = ("over", "trials")
+_COMBINATIONS = 16  # that are built before a value is refused
 
 
 def search_from_config(
     config: DictConfig,
     find_folder: Callable[[], RunFolder],
     resume_command: Callable[[RunFolder], str],
+    check: Callable[[DictConfig], None],
     train: Callable[[DictConfig, JobPlace], Trained],
 ) -> Trained:
     """Try ``config.search.trials`` settings, or go on with those that are left.
@@ -32,39 +36,109 @@ def search_from_config(
         config: composed; every setting changes it.
         find_folder: of the search; called once it is known that its settings can be.
         resume_command: that goes on with it.
+        check: builds the workflow of a config, and raises for what cannot be.
         train: trains a run; a config with ``resume`` is one to go on with.
 
     Raises:
         ValueError: a setting cannot be, in words.
+        RunFolderError: another process goes on with the search.
         ImportError: Optuna is not installed.
     """
-    from evorl.cli.multirun import JobPlace, Trained
+    from evorl.cli.multirun import JobPlace, Trained, failure_text
     from evorl.cli.signals import stop_on_signals
-    from evorl.execution.learning import TrainingDiverged
-    from evorl.runs.folder import RunFolder
     from evorl.sweeps.optuna_study import OptunaStudy
 
+    over, num_trials = check_search(config, check)
+    folder = find_folder()
+    with _held(folder):
+        study = OptunaStudy(folder.path / "study.log", over, config.seed)
+        way_on = resume_command(folder)
+        _write(folder.search_table, study, over)
+        with stop_on_signals(way_on) as should_stop:
+            while len(ended := _ended(study)) < num_trials and not should_stop():
+                trial = study.next_trial()
+                print(f"[{len(ended) + 1} of {num_trials}] {in_words(trial.setting)}", flush=True)
+                run, name = _run_of(trial, folder)
+                failure = ""
+                try:
+                    changed = _config_of(trial, config, run)
+                    trained = train(changed, JobPlace(folder.path, name, way_on, should_stop))
+                except Exception as error:  # of this trial alone: the others are trained
+                    failure = failure_text(error)
+                    print(f"Failed: {failure}", flush=True)
+                    trained = Trained(None, False)
+                if trained.stopped:
+                    break
+                study.end(trial, trained.best_return, failure)
+                _write(folder.search_table, study, over)
+    return _told(study, folder, num_trials, way_on)
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    """Hold a search, so that no other process goes on with it; the system releases it when the process is killed."""
+    from evorl.runs.run_state import HeldState
+
+    held = HeldState(folder.state)
+    held.hold()
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def check_search(config: DictConfig, check: Callable[[DictConfig], None]) -> tuple[dict[str, Any], int]:
+    """Return what a search varies and how many settings it tries, after each value was built once.
+
+    A value is refused if no combination with the others' values can be trained, of the first few.
+
+    Raises:
+        ValueError: a value cannot be trained, or ``search`` cannot be read.
+    """
     over, num_trials = _read(config)
     refuse_what_is_no_setting(over, config)
-    folder = find_folder()
-    study = OptunaStudy(folder.path / "study.log", over, config.seed)
-    way_on = resume_command(folder)
-    _write(folder.search_table, study, over)
-    with stop_on_signals(way_on) as should_stop:
-        while len(_ended(study)) < num_trials and not should_stop():
-            trial = study.next_trial()
-            print(f"[{trial.number + 1} of {num_trials}] {in_words(trial.setting)}", flush=True)
-            place = JobPlace(folder.path, _name(trial), way_on, should_stop)
-            try:
-                trained = train(_config_of(trial, config, RunFolder(folder.path / _name(trial))), place)
-            except TrainingDiverged as error:  # as a step size may be too large
-                print(f"Failed: {error}", flush=True)
-                trained = Trained(None, False)
-            if trained.stopped:
+    values = {path: _tried(of_path) for path, of_path in over.items()}
+    checked: dict[str, set[Any]] = {path: set() for path in over}
+    for path, of_path in values.items():
+        for number, value in enumerate(of_path):
+            if number in checked[path]:
+                continue
+            others = itertools.product(*(range(len(values[other])) for other in over if other != path))
+            error = None
+            for chosen in itertools.islice(others, _COMBINATIONS):
+                places = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
+                try:
+                    check(_with(config, {name: values[name][place] for name, place in places.items()}))
+                except ValueError as raised:
+                    error = error or raised
+                    continue
+                error = None
+                for name, place in places.items():
+                    checked[name].add(place)
                 break
-            study.end(trial, trained.best_return)
-            _write(folder.search_table, study, over)
-    return _told(study, folder, num_trials, way_on)
+            if error is not None:
+                raise ValueError(f"search.over.{path}: {value}: {error}") from error
+    return over, num_trials
+
+
+def _tried(values: Any) -> list[Any]:
+    """Return the values of a list, or the ends of a range."""
+    return [values["low"], values["high"]] if isinstance(values, Mapping) else list(values)
+
+
+def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
+    """Return the run that a trial goes on with, or begins, and the name of its folder.
+
+    A kill may leave a folder without a checkpoint. It is kept, and the trial begins anew beside it.
+    """
+    from evorl.runs.folder import RunFolder
+
+    names = itertools.chain([_name(trial)], (f"{_name(trial)}_{number}" for number in itertools.count(2)))
+    existing = list(itertools.takewhile(lambda name: (folder.path / name).exists(), names))
+    run = RunFolder(folder.path / (existing[-1] if existing else _name(trial)))
+    if existing and run.saved_at is None and trial.state == "running":
+        run = RunFolder(folder.path / f"{_name(trial)}_{len(existing) + 1}")
+    return run, run.path.name
 
 
 def _read(config: DictConfig) -> tuple[dict[str, Any], int]:
@@ -93,8 +167,13 @@ def _config_of(trial: Trial, config: DictConfig, run: RunFolder) -> DictConfig:
                 "trust": not is_restricted(),  # as the search itself
             }
         )
+    return _with(config, trial.setting)
+
+
+def _with(config: DictConfig, setting: Mapping[str, Any]) -> DictConfig:
+    """Return the config of a run with this setting."""
     shared = {name: config.get(name) for name in ("num_seeds", "devices", "evaluation", "actors")}
-    return of_setting(config, trial.setting, title=None, **shared)
+    return of_setting(config, setting, title=None, **shared)
 
 
 def _ended(study: OptunaStudy) -> list[Trial]:
@@ -111,10 +190,18 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
     from evorl.recorders.row_file import RowFile
 
     rows = [
-        [trial.number, *(trial.setting[path] for path in over), "" if trial.value is None else trial.value, trial.state]
+        [
+            trial.number,
+            *(trial.setting[path] for path in over),
+            "" if trial.value is None else trial.value,
+            trial.state,
+            trial.failure,
+        ]
         for trial in _ended(study)
     ]
-    RowFile(path).replace(as_line(map(str, row)) for row in [["trial", *over, "best_return", "state"], *rows])
+    RowFile(path).replace(
+        as_line(map(str, row)) for row in [["trial", *over, "best_return", "state", "failure"], *rows]
+    )
 
 
 def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
@@ -126,8 +213,9 @@ def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -
     if best is not None:
         value, trial = best
         print(f"Best of {len(_ended(study))} settings: {in_words(trial.setting)}, with a best return of {value:,.1f}.")
-        print(f"It is the run {folder.path / _name(trial)}; all are in {folder.path / 'search.csv'}.")
+        print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To go on: {way_on}", flush=True)
-    return Trained(best[0] if best else None, stopped, folder.path)
+    failures = tuple(f"{in_words(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None)
+    return Trained(best[0] if best else None, stopped, folder.path, failures)

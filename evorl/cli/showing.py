@@ -8,6 +8,7 @@ from typing import Any
 
 from evorl.cli.command_options import NUM_FRAMES, PIXELS, Option, read_options
 from evorl.cli.watching import refuse_large_pictures
+from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
 
 OPTIONS = {
@@ -73,16 +74,17 @@ def _settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_of(settings: dict[str, Any]) -> Path:
+    from evorl.config.command_lines import as_arguments
     from evorl.runs.files import RunFolderError
     from evorl.runs.folder import RunFolder
 
     if settings["episode"]:
-        return Path(settings["episode"]).expanduser()
+        return user_path(settings["episode"])
     folder = RunFolder.find(settings["run"], settings["runs_folder"])
     episodes = sorted(folder.episodes.glob("*.json"))
     if not episodes:
         raise RunFolderError(
-            f"{folder.path} has no saved episodes: evorl evaluate run={folder.path} "
+            f"{folder.path} has no saved episodes: evorl evaluate {as_arguments({'run': folder.path})} "
             "evaluation.save_episodes=1 saves one."
         )
     return episodes[-1].with_suffix(".npz")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from evorl.recorders.sweep_curves import Curve
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
+    from evorl.sweeps.grouping import Group
     from evorl.sweeps.part import Part
     from evorl.sweeps.sweep_run import SweepRun
+    from evorl.sweeps.sweep_settings import SweepSettings
     from evorl.sweeps.sweep_table import Returns
 
 
@@ -40,21 +43,14 @@ def sweep_from_config(
         ValueError: a setting cannot be, in words.
     """
     from evorl.cli.multirun import Trained
-    from evorl.config.nodes import plain
     from evorl.recorders import LogRecorder
     from evorl.recorders.run_status import counted
     from evorl.recorders.sweep_curves import draw_sweep
     from evorl.runs.rescue import WatchedFolder
-    from evorl.sweeps.grouping import grouped
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
-    from evorl.sweeps.sweep_settings import SweepSettings
     from evorl.sweeps.sweep_table import write_evaluations, write_sweep
 
-    sweep = SweepSettings.from_config(plain(config)["sweep"])
-    refuse_what_is_no_setting(sweep.over, config)
-    prepare_for(config)
-    settings = sweep.settings(config.seed)
-    groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
+    sweep, settings, groups = sweep_groups(config)
     folder = find_folder()
     table, title = folder.sweep_table, title_of(config, choices())
     log, screen = LogRecorder(folder.log), config.recorders.progress
@@ -81,15 +77,60 @@ def sweep_from_config(
         if not finished:
             tell(f"Stopped early. To go on: {resume_command(folder)}")
             return Trained(None, True, folder.path)
+        failures = tuple(
+            f"{in_words(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
+            for member, setting in enumerate(settings)
+            if _has_diverged(returns[member])
+        )
+        if len(failures) == len(settings):
+            tell(f"Every setting diverged. All are in {table}.")
+            return Trained(None, False, folder.path, failures)
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         score = last_score(returns[best])
         tell(f"Best of {counted(len(settings), 'setting')}: {in_words(settings[best])}, with a return of {score:,.1f}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
-        return Trained(score, False, folder.path)
+        return Trained(score, False, folder.path, failures)
     finally:
         watched.close()
         log.close()
+
+
+def sweep_groups(config: DictConfig) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
+    """Build the workflows of a sweep, and set JAX up for them.
+
+    Returns:
+        The sweep, its settings, and these grouped by the program that trains them.
+
+    Raises:
+        ValueError: a setting cannot be trained, or would learn nothing.
+    """
+    from evorl.config.nodes import plain
+    from evorl.execution.first_update import refuse_idle_training
+    from evorl.ops.trees import with_leaves
+    from evorl.sweeps.grouping import grouped
+    from evorl.sweeps.sweep_settings import SweepSettings
+
+    sweep = SweepSettings.from_config(plain(config)["sweep"])
+    refuse_what_is_no_setting(sweep.over, config)
+    prepare_for(config)
+    settings = sweep.settings(config.seed)
+    groups = list(grouped(settings, lambda setting: build_workflow(of_setting(config, setting))))
+    for group in groups:
+        for numbers in group.numbers:
+            refuse_idle_training(with_leaves(group.workflow, dict(zip(group.paths, numbers, strict=True))))
+    return sweep, settings, groups
+
+
+def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
+    """Return whether a setting's last evaluation is not finite."""
+    from evorl.sweeps.sweep_run import last_score
+
+    return bool(of_setting) and not math.isfinite(last_score(of_setting))
+
+
+def _shown_last(of_setting: Mapping[int, Sequence[float]]) -> str:
+    return ", ".join(f"{value:,.1f}" for value in of_setting[max(of_setting)])
 
 
 def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.choices import choices, folder_of_runs, origin_of_settings, title_of
+from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
-from evorl.cli.init_from import begin_with, refuse_with_resume, warm_start_from
-from evorl.cli.joining import ProcessLost, loss_in_words, refuse_different_settings, train_command
+from evorl.cli.hydra_folders import place_of_run
+from evorl.cli.init_from import begin_with, refuse_with_resume
+from evorl.cli.joining import ProcessLost, loss_in_words, train_command
 from evorl.cli.overrides import (
     check_run_settings,
     checkpoint_rules,
@@ -19,11 +20,11 @@ from evorl.cli.overrides import (
     own_recorders,
     wandb_settings,
 )
-from evorl.cli.parameter_serving import parameter_service, settle_parameters
-from evorl.cli.planning import refuse_hopeless_sizes
-from evorl.cli.remote_training import connect_training_server, with_training_server
+from evorl.cli.parameter_serving import settle_parameters
+from evorl.cli.preparation import check_build, prepare_training
+from evorl.cli.remote_training import connect_training_server
 from evorl.cli.signals import stop_on_signals
-from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.cli.stored_run import check_folders, stored_config
 from evorl.config.gate import scope
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _STARTED = time.perf_counter()
 def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace | None = None) -> Trained:
     """As ``train_from_config``, for a job of a sweep that has its ``place``."""
     from evorl.cli.multirun import Trained
+    from evorl.execution.first_update import weak_spots
     from evorl.execution.restoring import restore
     from evorl.ops.processes import any_says, is_first
     from evorl.recorders import make_recorder
@@ -60,15 +62,10 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
     settle_parameters(config, place is not None)
     if config.get("sweep") is not None or config.get("search") is not None:
         return _compare(config, resumed, overrides)
-    refuse_hopeless_sizes(config)
-    prepare_for(config)
-    refuse_different_settings(f"{config} {resumed}")
-    workflow = with_training_server(build_workflow(config), config)
-    served = parameter_service(workflow, config)
-    beginning = None if resumed else warm_start_from(config, workflow)
+    workflow, served, beginning = prepare_training(config, resumed)
     chosen = choices()
     title = config.title = title_of(config, chosen)
-    root, name = (place.root, place.name) if place else (folder_of_runs(config.runs_folder, chosen), None)
+    root, name = (place.root, place.name) if place else place_of_run(config.runs_folder)
     folder = resumed or RunFolder.create(root, config, name)
     way_on = place.way_on if place else resume_command(folder, config)
     records = folder.metrics_csv, folder.metrics_jsonl
@@ -97,7 +94,7 @@ def train_run(config: DictConfig, overrides: Sequence[str] = (), place: JobPlace
             recorder.resume_at(progress["iterations"])
             notices = _resumed_in_words(folder, checkpointer, progress)
         else:
-            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow)))
+            notices = filter(None, (origin_of_settings(chosen), _flat_images(workflow), *weak_spots(workflow)))
         for notice in notices:
             recorder.message(notice)
         if beginning:
@@ -194,8 +191,8 @@ def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[
         raise ValueError("sweep and search were both given: compare settings in one program, or search by Optuna.")
 
     def find_folder() -> RunFolder:
-        runs = folder_of_runs(config.runs_folder, choices())
-        folder = resumed or RunFolder.create(runs.with_name(f"{runs.name}-{kind}"), config)
+        root, name = place_of_run(config.runs_folder, kind)
+        folder = resumed or RunFolder.create(root, config, name)
         _note_start(folder, overrides)
         return folder
 
@@ -204,7 +201,9 @@ def _compare(config: DictConfig, resumed: RunFolder | None, overrides: Sequence[
 
     if kind == "sweep":
         return sweep_from_config(config, find_folder, way_on)
-    return search_from_config(config, find_folder, way_on, lambda changed, place: train_run(changed, (), place))
+    return search_from_config(
+        config, find_folder, way_on, check_build, lambda changed, place: train_run(changed, (), place)
+    )
 
 
 @contextmanager
@@ -257,7 +256,8 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: Dic
 
 def resume_command(folder: RunFolder, config: DictConfig) -> str:
     """The command line that goes on with a run, with the names that have to be given again."""
-    from evorl.runs.trust import as_arguments, foreign_names
+    from evorl.config.command_lines import as_arguments
+    from evorl.runs.trust import foreign_names
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(config)})
     return f"{train_command()} {names}"

@@ -23,6 +23,7 @@ from evorl.cli.command_options import (
     whole,
 )
 from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
+from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
 from evorl.config.values import LONGEST_AXIS
 
@@ -148,7 +149,7 @@ def _request(arguments: Sequence[str]) -> Request:
     given, _ = read_options(arguments, OPTIONS, "evorl render")
     if not given["run"]:
         raise ValueError("Which run? Give run=<folder>, or run=latest.")
-    to = given["to"] and Path(given["to"]).expanduser()
+    to = given["to"] and user_path(given["to"])
     if to and not any(argument.startswith("format=") for argument in arguments):
         given["format"] = to.suffix.lower().lstrip(".") or given["format"]
         check_names([given["format"]], FORMATS, "format")

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.config.command_lines import user_path
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.space_size import check_size
 from evorl.export import FORMATS
@@ -69,7 +70,7 @@ def read_exported(path: str | Path, trust: bool = False) -> ExportedPolicy:
         RunFolderError: there is no such file, or it is none of these, is damaged or is not to be trusted; in words.
         ImportError: onnxruntime is not installed, with the line that does it.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     readers = {f".{FORMATS['onnx']}": _read_onnx, f".{FORMATS['jax']}": _read_stablehlo}
     if path.suffix not in readers:
         raise RunFolderError(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.command_lines import user_path
 from evorl.recorders.run_status import spread_column
 from evorl.reports.media import KINDS, media_of
 from evorl.reports.recorded_run import Curve, RecordedRun, find_runs, named
@@ -68,7 +69,7 @@ class WatchedRuns:
 
     def __init__(self, places: Sequence[str] = (), runs_folder: Path | str = "runs") -> None:
         self._places = [str(place) for place in places]
-        self._root = Path(runs_folder).expanduser()
+        self._root = user_path(runs_folder)
         self.version = 0
         self.looked = False  # whether all was looked at once
         self.notes: list[str] = []
@@ -161,7 +162,7 @@ class WatchedRuns:
             [] if len(newest) == len(folders) else [f"Of {len(folders)} runs the newest {MOST_RUNS} are shown."]
         )
         kept = {folder.path for folder in newest}
-        only = Path(self._places[0]).expanduser() if len(self._places) == 1 else self._root
+        only = user_path(self._places[0]) if len(self._places) == 1 else self._root
         root = only.resolve() if len(self._places) < 2 and only.is_dir() else None
         self._runs = named([folder for folder in folders if folder.path in kept], root) if folders else []
         now = time.monotonic()
@@ -239,7 +240,7 @@ def _band(centre: Curve, spread: Curve, most: int | None) -> list[list[float]]:
 
 def _folders(place: str, root: Path) -> list[RunFolder]:
     """The runs that a place names."""
-    for path in (Path(place).expanduser(), root / place):
+    for path in (user_path(place), root / place):
         if path.is_dir() and not RunFolder(path).config.is_file():
             return [run.folder for run in find_runs(path)]
     return [RunFolder.find(place, root)]

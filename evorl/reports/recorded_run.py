@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.command_lines import user_path
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION, TRAINING, best_evaluation
 from evorl.runs.about import read_starts
@@ -211,7 +212,7 @@ def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
     Raises:
         RunFolderError: there is no such folder.
     """
-    root = Path(folder).expanduser().resolve()
+    root = user_path(folder).resolve()
     if not root.is_dir():
         raise RunFolderError(f"There is no folder {folder}: name one that holds runs.")
     places = [config.parent for config in sorted(root.rglob("config.yaml"))]

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import jax
 
+from evorl.config.command_lines import user_path
 from evorl.ops.processes import decided_by_first, is_first, wait_for_all
 from evorl.runs.files import make_folder, refuse_link, writing_to
 from evorl.runs.manifest import Damage, read_manifest
@@ -70,7 +71,7 @@ class RunCheckpointer:
         for name, number in {"max_to_keep": max_to_keep, "best_to_keep": best_to_keep}.items():
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}.")
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = user_path(folder).absolute()
         self.max_to_keep = max_to_keep
         self.records = tuple(records)
         self.best_to_keep, self.score_over, self.seconds = best_to_keep, score_over, seconds

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from evorl.config.command_lines import as_arguments, user_path
 from evorl.ops.processes import decided_by_first, is_first
 from evorl.runs.files import (
     PRIVATE,
@@ -136,7 +137,7 @@ class RunFolder:
         Raises:
             RunFolderError: ``name`` holds a run already, or the folder cannot be written.
         """
-        return cls(Path(decided_by_first(lambda: str(cls._make(Path(root), config, name).path))))
+        return cls(Path(decided_by_first(lambda: str(cls._make(user_path(root), config, name).path))))
 
     @classmethod
     def _make(cls, root: Path, config: Any, name: str | None) -> Self:
@@ -145,9 +146,15 @@ class RunFolder:
             path = root / name if name else new_folder(root)
             folder = cls(path.resolve())
             if folder.config.exists():
-                raise RunFolderError(f"{path} holds a run already: resume it (resume={path}), or choose another name.")
+                raise RunFolderError(
+                    f"{path} holds a run already: resume it ({as_arguments({'resume': path})}), or choose another name."
+                )
             make_folder(folder.path, PRIVATE)
-            write_text(folder.config, _as_yaml(config))
+            if not any(folder.path.iterdir()):
+                folder.path.chmod(PRIVATE)  # one that Hydra made, as of hydra.run.dir
+            new = folder.path / ".config.yaml.new"
+            write_text(new, _as_yaml(config))
+            new.replace(folder.config)  # at once: after a kill the folder has a whole config or none
         return folder
 
     @classmethod
@@ -157,7 +164,7 @@ class RunFolder:
         Raises:
             RunFolderError: there is nothing there, or it is no run folder; the nearest ones are named.
         """
-        folder = cls(Path(path).expanduser().resolve())
+        folder = cls(user_path(path).resolve())
         if not folder.path.is_dir():
             problem = f"There is no folder {path}."
         elif not folder.config.is_file():
@@ -173,7 +180,7 @@ class RunFolder:
         Raises:
             RunFolderError: no run below ``root`` has a checkpoint.
         """
-        runs = [cls(config.parent.resolve()) for config in Path(root).expanduser().rglob("config.yaml")]
+        runs = [cls(config.parent.resolve()) for config in user_path(root).rglob("config.yaml")]
         saved = [(run.saved_at, run.path.as_posix(), run) for run in runs if run.saved_at is not None]
         if not saved:
             instead = f"{len(runs)} runs without one" if runs else "no runs"
@@ -278,7 +285,7 @@ def _neighbours(path: Path, root: Path | None = None) -> str:
     """
     parent = next((folder for folder in path.parents if folder.is_dir()), Path("/"))
     nearby: dict[Path, float] = {}
-    for place in (path, parent, *([root.expanduser().resolve()] if root else [])):
+    for place in (path, parent, *([user_path(root).resolve()] if root else [])):
         for pattern in ("*/config.yaml", "*/*/config.yaml"):
             nearby |= {config.parent: _likeness(path, config.parent, place) for config in place.glob(pattern)}
     if not nearby:

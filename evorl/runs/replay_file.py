@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from evorl.config.command_lines import as_arguments, user_path
 from evorl.runs.files import open_to_write, refuse_link, writing_to
 
 FORMAT = 1
@@ -85,14 +86,15 @@ def find_replay_file(named: str) -> Path:
     Raises:
         ReplayFileError: there is none.
     """
-    path = Path(named).expanduser()
+    path = user_path(named)
     candidates = [path / "replay.npz"] if path.is_dir() else [path, path.with_name(f"{path.name}.npz")]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
     if path.is_dir():
         raise ReplayFileError(
-            f"{path} has no replay.npz: make it of the run's last checkpoint, evorl save-replay run={path}."
+            f"{path} has no replay.npz: make it of the run's last checkpoint, "
+            f"evorl save-replay {as_arguments({'run': path})}."
         )
     raise ReplayFileError(f"there is no file of transitions {path}: name an .npz that evorl save-replay made.")
 

@@ -16,6 +16,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from evorl.config.command_lines import user_path
 from evorl.runs.files import RunFolderError, make_folder, open_to_write, writing_to
 
 FORMAT = 1
@@ -55,7 +56,7 @@ class SavedEpisode:
         Raises:
             RunFolderError: there is none, or it is not as it was written; in words.
         """
-        path = Path(path).expanduser()
+        path = user_path(path)
         files = path.with_suffix(".json"), path.with_suffix(".npz")
         for file in files:
             if not file.is_file():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from evorl.ops.processes import any_says, is_first, wait_for_all
+from evorl.ops.processes import any_says, are_several, is_first, wait_for_all
 from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import Damage, read_verified, verify, write_manifest
 from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_structure, large_name, pack
 
 CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size: that bounds the memory
 FILE_BYTES = 32 * 2**20
+_SYNTAX = frozenset("[]*?\\")  # signs in a path that Orbax, or TensorStore below it, reads as more than a name
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
@@ -43,9 +45,9 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
         path.mkdir(parents=True)
     wait_for_all()
     _refuse_disks_of_their_own(path)
-    with _quiet():
+    with _quiet(), _plain_path(path) as plain:
         _array_store(ocp).save(
-            path / "state",
+            plain / "state",
             args=ocp.args.PyTreeSave(
                 arrays,
                 save_args={name: ocp.SaveArgs(chunk_byte_size=CHUNK_BYTES) for name in arrays},
@@ -106,11 +108,11 @@ def read_arrays(path: Path, specs: list[LeafSpec], templates: list[Any], offsets
     if not restore_args:
         return {}
     try:
-        with _quiet():
+        with _quiet(), _plain_path(path) as plain:
             only_these = ocp.args.PyTreeRestore(
                 item=dict.fromkeys(restore_args, 0), restore_args=restore_args, partial_restore=True
             )
-            return dict(_array_store(ocp).restore(path / "state", args=only_these))
+            return dict(_array_store(ocp).restore(plain / "state", args=only_these))
     except Exception as error:  # the array store raises errors of every kind on damaged files
         raise damaged(path, f"{type(error).__name__}: {str(error)[:200]}") from error
 
@@ -156,6 +158,26 @@ def _read_json(path: Path, name: str) -> Any:
 def damaged(path: Path, what: str) -> CheckpointError:
     """The error for a checkpoint that cannot be believed, for a reason that ``what`` tells."""
     return CheckpointError(f"The checkpoint {path} is damaged: {what}.")
+
+
+@contextlib.contextmanager
+def _plain_path(path: Path) -> Iterator[Path]:
+    """Give a path to a folder that Orbax can use: it takes brackets for a pattern, and a backslash for a slash.
+
+    Within, a link of a plain name leads to such a folder. It is in a folder that only the user can enter.
+    """
+    if not _SYNTAX & set(str(path)):
+        yield path
+        return
+    if are_several():  # which wait for one another by the path
+        raise RunFolderError(
+            f"{path} cannot hold the checkpoint of several processes: choose a runs_folder without any of "
+            f"{' '.join(sorted(_SYNTAX))} in its path."
+        )
+    with tempfile.TemporaryDirectory(prefix="evorl-") as folder:
+        link = Path(folder) / "checkpoint"
+        link.symlink_to(path, target_is_directory=True)
+        yield link
 
 
 def _import_orbax() -> Any:

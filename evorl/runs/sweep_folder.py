@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from evorl.runs.files import RunFolderError, refuse_link, write_text, writing_to
+from evorl.config.command_lines import as_arguments, user_path
+from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_text, writing_to
 from evorl.runs.folder import RunFolder, new_folder
 from evorl.runs.trust import refuse_composed_code
 
-STATES = ("waiting", "running", "stopped", "finished", "failed")
+STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"
 _MOST_BYTES = 2**26  # of that file
 _MOST_JOBS = 100_000
@@ -35,6 +36,7 @@ class SweepJob:
         best_return: its best evaluation return; ``None`` without one.
         last_return: its last one.
         timesteps: environment steps taken at the last row of metrics.
+        failure: the error that ended it; empty for a job that did not fail.
     """
 
     overrides: list[str]
@@ -44,6 +46,12 @@ class SweepJob:
     best_return: float | None = None
     last_return: float | None = None
     timesteps: int = 0
+    failure: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error ended it. A divergence comes again with the same settings, other errors need not."""
+        return self.state in ("failed", "diverged")
 
     def words(self, but: tuple[str, ...] = ()) -> str:
         """The setting as a command line gives it, without some names."""
@@ -66,7 +74,11 @@ class SweepFolder:
 
     @classmethod
     def create(
-        cls, root: Path | str, flags: Sequence[str], jobs: Sequence[tuple[list[str], Mapping[str, str]]]
+        cls,
+        root: Path | str,
+        flags: Sequence[str],
+        jobs: Sequence[tuple[list[str], Mapping[str, str]]],
+        name: str | None = None,
     ) -> Self:
         """Make the folder of a new sweep below ``root``.
 
@@ -74,13 +86,19 @@ class SweepFolder:
             root: the folder of all runs, made when missing.
             flags: of its command line.
             jobs: the overrides and the setting of each.
+            name: the folder's name; ``None`` for the time.
 
         Raises:
-            RunFolderError: the folder cannot be made.
+            RunFolderError: the folder cannot be made, or ``name`` holds a sweep or a run already.
         """
+        root = user_path(root)
         with writing_to(root):
-            Path(root).mkdir(parents=True, exist_ok=True)
-            path = new_folder(Path(root), "sweep_").resolve()
+            root.mkdir(parents=True, exist_ok=True)
+            path = (root / name if name else new_folder(root, "sweep_")).resolve()
+            if cls.is_there(path) or RunFolder(path).config.exists():
+                held = f"{path} holds a sweep or a run already"
+                raise RunFolderError(f"{held}: resume it ({as_arguments({'resume': path})}), or choose another folder.")
+            make_folder(path, PRIVATE)
         digits = len(str(len(jobs) - 1))
         named = [
             SweepJob(overrides, dict(setting), _folder_name(f"{number:0{digits}d}", setting))
@@ -101,7 +119,7 @@ class SweepFolder:
         Raises:
             RunFolderError: what is stored is damaged or cannot be, or its command lines are not plain.
         """
-        path = Path(path).expanduser().resolve()
+        path = user_path(path).resolve()
         file = path / _FILE
         stored = _read(file)
         if not isinstance(stored, dict) or set(stored) != {"flags", "jobs"} or not isinstance(stored["jobs"], list):
@@ -122,7 +140,7 @@ class SweepFolder:
     @staticmethod
     def is_there(path: Path | str) -> bool:
         """Whether this is the folder of a sweep."""
-        return (Path(path).expanduser() / _FILE).is_file()
+        return (user_path(path) / _FILE).is_file()
 
     @property
     def summary(self) -> Path:
@@ -158,7 +176,7 @@ class SweepFolder:
             write_text(self.summary, self._as_csv())
 
     def _as_csv(self) -> str:
-        told = ("folder", "state", "timesteps", "best_return", "last_return")
+        told = ("folder", "state", "timesteps", "best_return", "last_return", "failure")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*self.names, *told])
@@ -202,6 +220,7 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
         "folder": stored["folder"],
         "state": stored.get("state", STATES[0]),
         "timesteps": stored.get("timesteps", 0),
+        "failure": stored.get("failure", ""),
         **{name: stored.get(name) for name in ("best_return", "last_return")},
     }
     setting = checked["setting"]
@@ -210,6 +229,7 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
         "folder": _is_folder_name(checked["folder"]),
         "state": isinstance(checked["state"], str) and checked["state"] in STATES,
         "timesteps": _is_number(checked["timesteps"], int) and checked["timesteps"] >= 0,
+        "failure": isinstance(checked["failure"], str),
         **{name: checked[name] is None or _is_number(checked[name]) for name in ("best_return", "last_return")},
     }
     for name, fits in fitting.items():

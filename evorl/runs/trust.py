@@ -9,11 +9,11 @@ that names code is found before anything is built, and by the gate at the place 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_code, names_file
 from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.runs.files import RunFolderError
@@ -161,8 +161,3 @@ def refuse_composed_code(
                 f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
                 f"there: no flags, nothing of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
             )
-
-
-def as_arguments(settings: Mapping[str, str]) -> str:
-    """Return settings as a command line gives them, quoted for a shell."""
-    return " ".join(shlex.quote(f"{path}={value}") for path, value in settings.items())

@@ -8,6 +8,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from evorl.config.command_lines import user_path
+
 _LOCAL_NAMES = ("localhost",)
 
 
@@ -77,7 +79,7 @@ def tls_context(cert: Path | str | None, key: Path | str | None, names: str = "c
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # A key behind a password would be asked for on the screen.
-        context.load_cert_chain(Path(cert).expanduser(), Path(key).expanduser(), password=lambda: b"")
+        context.load_cert_chain(user_path(cert), user_path(key), password=lambda: b"")
     except (OSError, ssl.SSLError) as error:
         raise ValueError(
             f"{of_cert}={cert} and {of_key}={key} are no certificate and its key, as PEM and without a password: "

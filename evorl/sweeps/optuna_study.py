@@ -10,6 +10,7 @@ from typing import Any
 from evorl.config.names import missing_in_words
 
 _NAME = "search"
+_FAILURE = "failure"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Trial:
         setting: a value for each path in the config.
         value: what came of it; ``None`` while it runs, or if it failed.
         state: ``running``, ``finished`` or ``failed``.
+        failure: the error that ended it; empty for a trial that did not fail.
     """
 
     number: int
     setting: Mapping[str, Any]
     value: float | None
     state: str
+    failure: str = ""
 
 
 class OptunaStudy:
@@ -47,6 +50,7 @@ class OptunaStudy:
             import optuna
             from optuna.storages.journal import JournalFileBackend
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        _mend_journal(path)
         self._optuna, self._seed = optuna, seed
         self._study = optuna.create_study(
             storage=optuna.storages.JournalStorage(JournalFileBackend(str(path))),
@@ -55,6 +59,9 @@ class OptunaStudy:
             load_if_exists=True,
         )
         self._space = {path: self._distribution(values) for path, values in over.items()}
+        for trial in self._study.get_trials(deepcopy=False):
+            if not trial.state.is_finished() and set(trial.params) < set(self._space):  # a kill came while it was drawn
+                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
     def _distribution(self, values: Any) -> Any:
         distributions = self._optuna.distributions
@@ -64,12 +71,20 @@ class OptunaStudy:
 
     @property
     def trials(self) -> list[Trial]:
-        """Those that were begun, in order."""
+        """Those that were begun, in order; not those that a kill left without a value for each path."""
         states = self._optuna.trial.TrialState
         names = {states.COMPLETE: "finished", states.FAIL: "failed"}
+        failures = self._study.user_attrs
         return [
-            Trial(trial.number, dict(trial.params), trial.value, names.get(trial.state, "running"))
+            Trial(
+                trial.number,
+                dict(trial.params),
+                trial.value,
+                names.get(trial.state, "running"),
+                str(failures.get(f"{_FAILURE}_{trial.number}", "")),
+            )
             for trial in self._study.get_trials(deepcopy=False)
+            if set(trial.params) >= set(self._space)
         ]
 
     def next_trial(self) -> Trial:
@@ -81,9 +96,25 @@ class OptunaStudy:
         trial = self._study.ask(self._space)
         return Trial(trial.number, dict(trial.params), None, "running")
 
-    def end(self, trial: Trial, value: float | None) -> None:
-        """Write down what came of a trial; ``None`` for a failure."""
+    def end(self, trial: Trial, value: float | None, failure: str = "") -> None:
+        """Store the value of a trial; ``None`` for one that failed, and ``failure`` says why."""
         if value is None:
+            self._study.set_user_attr(f"{_FAILURE}_{trial.number}", failure or "it has no evaluation.")
             self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
         else:
             self._study.tell(trial.number, value)
+
+
+def _mend_journal(path: Path) -> None:
+    """Remove what a killed search left of Optuna's journal: a half-written last line, and the lock of its writer.
+
+    A search has one process, so that the lock of another can only be of one that ended.
+    """
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    if not path.exists():
+        return
+    whole = path.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):
+        with open(path, "rb+") as file:
+            file.truncate(end)

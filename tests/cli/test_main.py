@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli import training
+from evorl.cli import preparation
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from evorl.runs.run_state import FAILED, FINISHED, HeldState, read_state
@@ -186,7 +186,7 @@ def test_a_divergence_is_told_once_with_the_way_on(run, tmp_path: Path) -> None:
         (["recorders=null"], "recorders must be a mapping such as {progress: true, wandb: false}, got None."),
         (["+recorders.csv=true"], "there is no key of recorders 'csv'"),
         (["runs_folder=null"], "runs_folder must be the name of a folder, got null."),
-        (["resume=[a]"], "resume must be the folder of a run, or latest; got ['a']."),
+        (["resume=[a]"], "There is no folder [a]."),
         (["resume=3"], "There is no folder 3."),
         (["deterministic=3"], "deterministic must be true or false, got 3."),
         (["experiment=ppo/nope"], "There is no experiment 'ppo/nope'. Did you mean 'ppo/"),
@@ -230,7 +230,7 @@ def test_a_platform_that_is_none_is_one_sentence(run, tmp_path: Path, monkeypatc
             "(set JAX_PLATFORMS='' to automatically choose an available backend)"
         )
 
-    monkeypatch.setattr(training, "build_workflow", build)
+    monkeypatch.setattr(preparation, "build_workflow", build)
     _, err = run(cli.train, *SMALL, f"runs_folder={tmp_path}")
     assert err == (
         "Error: JAX cannot run on 'nope', which JAX_PLATFORMS names: Backend 'nope' is not in the list of known "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from evorl.cli.multirun import (
     JobPlace,
+    RunsFailed,
     Trained,
     combinations,
     is_sweep,
@@ -30,7 +32,8 @@ from evorl.runs.sweep_folder import SweepFolder, SweepJob
         (["seed=0,1", "--multirun", "--config-dir", "mine"], True),
         (["seed=0"], False),
         (["-m", "hydra/launcher=joblib"], False),
-        (["-m", "hydra.sweep.dir=x"], False),
+        (["-m", "hydra.sweep.dir=x"], True),
+        (["-m", "hydra.sweep.dir=x", "hydra.sweep.subdir=y"], False),
         (["-m", "--cfg", "job"], False),
     ],
 )
@@ -104,7 +107,7 @@ def _fail() -> Trained:
 
 
 def _start(root: Path, trainer: Trainer, *arguments: str) -> SweepFolder:
-    start_sweep(["-m", *arguments], lambda _: None, trainer.train, str(root))
+    start_sweep(["-m", *arguments], lambda _: False, trainer.train, str(root))
     (path,) = root.iterdir()
     return SweepFolder.open(path)
 
@@ -131,20 +134,60 @@ def test_a_stop_ends_the_sweep_which_goes_on_where_it_was(tmp_path: Path, capsys
     assert sweep.learning_curves.exists()
 
 
-def test_a_divergence_is_a_result_and_a_mistake_is_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer = Trainer({"lr=2": _diverge, "lr=3": _fail})
-    with pytest.raises(ValueError, match="no such thing"):
-        _start(tmp_path, trainer, "env=a,b", "lr=1,2,3")
+def _crash() -> Trained:
+    raise TypeError("a fault of the environment")
+
+
+def test_a_job_that_fails_is_recorded_and_all_others_are_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer({"lr=2": _diverge, "lr=3": _fail, "lr=4": _crash})
+    with pytest.raises(RunsFailed) as raised:
+        _start(tmp_path, trainer, "env=a,b", "lr=1,2,3,4")
+    for part in ("6 runs failed", "env=a lr=2: loss became nan", "env=b lr=3: no such thing", "lr=4: a fault of the"):
+        assert part in str(raised.value)
     (path,) = tmp_path.iterdir()
     sweep = SweepFolder.open(path)
-    assert [job.state for job in sweep.jobs] == ["finished", "failed", "failed", "waiting", "waiting", "waiting"]
-    assert "Failed: loss became nan" in capsys.readouterr().out
-    trainer.outcomes.clear()
-    resume_sweep(path, trainer.train, trainer.resume)
-    assert "Best in env=b: lr=1, with a best evaluation return of 5.0\n" in capsys.readouterr().out
-    assert (path / "1-env_a-lr_2").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
+    assert [job.state for job in sweep.jobs] == ["finished", "diverged", "failed", "failed"] * 2
+    printed = capsys.readouterr()
+    assert "Failed: loss became nan" in printed.out
+    assert "To go on with the sweep" in printed.out
+    assert "TypeError: a fault of the environment" in printed.err  # where: it is a bug
     with sweep.summary.open() as file:
-        assert [row["state"] for row in csv.DictReader(file)] == ["finished"] * 6
+        assert [row["failure"] for row in csv.DictReader(file)][:3] == ["", "loss became nan", "no such thing"]
+    trainer.outcomes.clear()
+    (path / "2-env_a-lr_3" / "checkpoints/1/manifest.json").unlink()
+    with pytest.raises(RunsFailed, match="2 runs failed"):  # the diverged ones
+        resume_sweep(path, trainer.train, trainer.resume)
+    out = capsys.readouterr().out
+    assert "Best in env=b: lr=3, with a best evaluation return of 7.0\n" in out
+    assert "[2 of 8] env=a lr=2: passed over, it diverged before.\n" in out
+    assert "To go on" not in out  # nothing is left that could end otherwise
+    assert (path / "2-env_a-lr_3").is_dir()  # kept, and begun anew beside it, where there was no checkpoint
+    assert trainer.trained[-1] == (["env=a", "lr=3"], "2-env_a-lr_3_2")
+    states = [job.state for job in SweepFolder.open(path).jobs]
+    assert states == ["finished", "diverged", "finished", "finished"] * 2
+
+
+def test_a_job_that_cannot_be_is_refused_before_the_first_and_named(tmp_path: Path) -> None:
+    def check(job: Sequence[str]) -> bool:
+        if "lr=2" in job:
+            raise ValueError("no such rate")
+        return False
+
+    with pytest.raises(ValueError, match="lr=2 env=b: no such rate"):
+        start_sweep(["-m", "env=b", "lr=1,2", "env=b,c"], check, Trainer({}).train, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_sweep_can_be_named(tmp_path: Path) -> None:
+    own = tmp_path / "own sweep, josé"
+    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
+    assert [job.overrides for job in SweepFolder.open(own).jobs] == [["seed=0"], ["seed=1"]]
+    with pytest.raises(OSError, match="holds a sweep or a run already"):
+        start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={own}"], lambda _: False, Trainer({}).train, "elsewhere")
+    start_sweep(["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}/${{now:%Y}}"], lambda _: False, Trainer({}).train, "")
+    assert re.fullmatch(r"\d{4}", next(path.name for path in tmp_path.iterdir() if path != own))
 
 
 def test_settings_are_ranked_by_their_mean_over_seeds() -> None:

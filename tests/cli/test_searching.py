@@ -60,6 +60,71 @@ def test_trials_are_runs_and_a_stopped_search_goes_on(
     assert len(table_in(cut)) == 4
 
 
+class Killed(BaseException):
+    """Ends a command at once, as a signal does that cannot be caught."""
+
+
+def _kill(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def _half_written(folder: Path) -> None:
+    (folder / "config.yaml").write_text("agent: {clip_eps")
+
+
+# For each point what fails there, and what is done to the trial's folder afterwards.
+POINTS = {
+    "before the first trial": ("evorl.sweeps.optuna_study.OptunaStudy.next_trial", None),
+    "before a trial's folder": ("evorl.cli.searching._run_of", None),
+    "in a folder without config": ("evorl.runs.folder._as_yaml", None),
+    "with a config and no checkpoint": ("evorl.recorders.make_recorder", None),
+    "with a half-written config": ("evorl.recorders.make_recorder", _half_written),
+    "before the first iteration": ("evorl.workflows.workflow.Workflow.learn", None),
+    "with metrics and no checkpoint": ("evorl.runs.checkpointer.RunCheckpointer.save", None),
+    "after the training": ("evorl.sweeps.optuna_study.OptunaStudy.end", None),
+    "before the table": ("evorl.recorders.row_file.RowFile.replace", None),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    root = tmp_path_factory.mktemp("search")
+    run(*SMALL, f"search={{{OVER},trials: 2}}", f"runs_folder={root}")
+    (whole,) = root.glob("ppo-cartpole-search/*")
+    return table_in(whole)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_search_goes_on_to_the_same_table(
+    point: str, undisturbed: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, damage = POINTS[point]
+    run(*SMALL, f"search={{{OVER},trials: 1}}", f"runs_folder={tmp_path}")
+    (folder,) = tmp_path.glob("ppo-cartpole-search/*")
+    with monkeypatch.context() as context, pytest.raises(Killed):
+        context.setattr(target, _kill)
+        run(f"resume={folder}", "search.trials=2")
+    if damage is not None:
+        damage(folder / "trial_0001")
+    run(f"resume={folder}", "search.trials=2")
+    assert table_in(folder) == undisturbed
+    trials = {row["trial"] for row in table_in(folder)}
+    assert trials == {"0", "1"}
+
+
+def test_two_processes_cannot_go_on_with_one_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from evorl.runs.run_state import HeldState
+
+    run(*SMALL, f"search={{{OVER},trials: 1}}", f"runs_folder={tmp_path}")
+    (folder,) = tmp_path.glob("ppo-cartpole-search/*")
+    held = HeldState(folder / "state.json")
+    held.hold()
+    with pytest.raises(SystemExit):
+        run(f"resume={folder}", "search.trials=2")
+    held.release()
+    assert "is in training already" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argument", "said"),
     [

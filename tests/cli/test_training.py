@@ -84,5 +84,4 @@ def test_a_sweep_runs_over_agents_with_settings_that_only_they_have(run, tmp_pat
     assert list(tmp_path.iterdir()) == []
     _, err = run(cli.train, *arguments, "tau=0.1", "num_envs=nope")
     assert "num_envs must be a positive whole number, got 'nope'." in err
-    (folder,) = tmp_path.iterdir()
-    assert [job.state for job in SweepFolder.open(folder).jobs] == ["failed", "waiting"]
+    assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.manifest import write_manifest
 from evorl.runs.storage import check_checkpoint, read_about, read_structure, write_checkpoint
 from evorl.runs.structure import CheckpointError
+from evorl.types import State
 
 
 def test_a_checkpoint_says_what_it_holds(tmp_path: Path) -> None:
@@ -83,3 +84,23 @@ def test_a_structure_that_describes_no_state_is_told_in_words(tmp_path: Path) ->
     sign(tmp_path / "1")
     with pytest.raises(CheckpointError, match=r"structure\.json does not describe a state"):
         read_structure(tmp_path / "1")
+
+
+@pytest.mark.parametrize("name", ["[x]", "a*", "what?", "back\\slash", "josé, #1 {y}"])
+def test_a_folder_may_have_any_name(name: str, tmp_path: Path) -> None:
+    """Orbax takes some signs for patterns, and would leave the arrays unfinished without an error."""
+    (tmp_path / "ab" / "1").mkdir(parents=True)  # which ``a*`` matches
+    state = {"w": jnp.arange(4.0), "large": jnp.ones(2**20)}
+    checkpointer = RunCheckpointer(tmp_path / name / "checkpoints")
+    checkpointer.save(State(state), {"iterations": 1, "timesteps": 1}, None)
+    checkpointer.close()
+    restored, _ = RunCheckpointer(tmp_path / name / "checkpoints").restore(State(state))
+    np.testing.assert_array_equal(restored.w, state["w"])
+    np.testing.assert_array_equal(restored.large, state["large"])
+    assert {path.name for path in tmp_path.iterdir()} == {"ab", name}
+
+
+def test_several_processes_name_a_folder_plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "are_several", lambda: True)
+    with pytest.raises(RunFolderError, match="several processes: choose a runs_folder without"):
+        write_checkpoint(tmp_path / "[x]" / "1", {"w": jnp.ones(2)}, {"iterations": 1})

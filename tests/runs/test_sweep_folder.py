@@ -21,8 +21,8 @@ def test_a_sweep_is_read_as_it_was_stored(tmp_path: Path) -> None:
     assert SweepFolder.open(sweep.path, trust=True) == sweep  # with a flag
     assert not SweepFolder.is_there(tmp_path)
     rows = sweep.summary.read_text().splitlines()
-    assert rows[0] == "agent,seed,folder,state,timesteps,best_return,last_return"
-    assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,"
+    assert rows[0] == "agent,seed,folder,state,timesteps,best_return,last_return,failure"
+    assert rows[4] == "ppo,3,03-agent_ppo-seed_3,finished,0,2.5,,"
 
 
 def test_names_of_runs_say_the_setting_and_nothing_that_a_shell_would_read(tmp_path: Path) -> None:

@@ -43,3 +43,28 @@ def test_a_failure_is_remembered(tmp_path: Path) -> None:
     study.end(study.next_trial(), None)
     study.end(study.next_trial(), 1.0)
     assert [(trial.state, trial.value) for trial in study.trials] == [("failed", None), ("finished", 1.0)]
+
+
+def test_a_kill_at_any_byte_of_the_journal_changes_nothing(tmp_path: Path) -> None:
+    """A journal cut anywhere is that of a killed search: it goes on to the trials of an undisturbed one."""
+    expected = search(tmp_path / "whole.log", 4, reopen=False)
+    whole = (tmp_path / "whole.log").read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    cuts = {0, 1, *ends, *(end - 1 for end in ends), *(end + 7 for end in ends[:-1])}
+    for cut in sorted(cuts):
+        path = tmp_path / f"{cut}.log"
+        path.write_bytes(whole[:cut])
+        (tmp_path / f"{cut}.log.lock").symlink_to(path)  # of a writer that was killed
+        study = OptunaStudy(path, OVER, 3)
+        while len([trial for trial in study.trials if trial.state != "running"]) < 4:
+            trial = study.next_trial()
+            study.end(trial, -((trial.setting["b"] - 0.5) ** 2) - 0.1 * trial.setting["c"])
+        assert [(trial.setting, trial.value, trial.state) for trial in study.trials] == expected, cut
+
+
+def test_a_failure_has_its_reason(tmp_path: Path) -> None:
+    study = OptunaStudy(tmp_path / "study.log", OVER, 0)
+    study.end(study.next_trial(), None, "it diverged")
+    study.end(study.next_trial(), None)
+    failures = [trial.failure for trial in OptunaStudy(tmp_path / "study.log", OVER, 0).trials]
+    assert failures == ["it diverged", "it has no evaluation."]

@@ -1,0 +1,96 @@
+"""Folders that Hydra's own settings name: ``hydra.run.dir`` of a run, ``hydra.sweep.dir`` of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evorl.cli.choices import choices, folder_of_runs
+from evorl.cli.override_text import given_text
+from evorl.config.command_lines import as_arguments, user_path
+
+RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
+_SWEEP_FLAGS = ("-m", "--multirun", "hydra.mode=MULTIRUN")
+# Settings of Hydra's that users take for names of runs, and the options that are.
+_INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
+
+
+def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
+    """Refuse settings of Hydra's that would name no folder where they are given.
+
+    Args:
+        arguments: of the command line.
+        names_a_run: whether they name a stored run or sweep, which has its folder.
+
+    Raises:
+        ValueError: with the option that names the folder.
+    """
+    in_sweep = any(argument in _SWEEP_FLAGS for argument in arguments)
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        key, value = key.lstrip("+~"), given_text(argument)
+        if not equals or not key.startswith("hydra."):
+            continue
+        if names_a_run and key in (RUN, SWEEP, SUBDIR):
+            raise ValueError(f"{key}={value} has no effect on a stored run, which stays in its folder: leave it out.")
+        if key in _INSTEAD and value.lower() != "false":
+            other = _INSTEAD[key]
+            shown = as_arguments({other: "NAME" if other == "title" else "FOLDER"})
+            raise ValueError(f"{key}={value} has no effect here: {shown} names the run's {_NAMED[other]}.")
+        if key == RUN and in_sweep:
+            raise ValueError(
+                f"{key}={value} is of a single run: {as_arguments({SWEEP: value})} names a sweep's folder."
+            )
+        if key in (SWEEP, SUBDIR) and not in_sweep:
+            run = value if key == SWEEP else "FOLDER"
+            raise ValueError(
+                f"{key}={value} is of a sweep (-m): {as_arguments({RUN: run})} names the folder of a single run."
+            )
+
+
+_NAMED = {"title": "title", RUN: "folder"}
+
+
+def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
+    """Return the folder that a new run is made in, and the run's name there; ``None`` for the time.
+
+    ``hydra.run.dir`` names the run's own folder; so do ``hydra.sweep.dir`` and ``hydra.sweep.subdir`` together, of a
+    sweep that a sweeper of Hydra's runs. ``hydra.sweep.dir`` alone is the folder of all its runs.
+
+    Args:
+        runs_folder: where runs are made otherwise.
+        kind: added to the name of the folder of this agent and environment, as in ``ppo-cartpole-sweep``.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if HydraConfig.initialized():
+        hydra = HydraConfig.get()
+        if hydra.mode is RunMode.MULTIRUN:
+            if hydra.sweep.subdir != ".":
+                own = Path(hydra.sweep.dir) / hydra.sweep.subdir
+                return own.parent, own.name
+            runs_folder = hydra.sweep.dir
+        elif hydra.run.dir != ".":
+            own = user_path(hydra.run.dir).resolve()
+            return own.parent, own.name
+    runs = folder_of_runs(runs_folder, choices())
+    return (runs.with_name(f"{runs.name}-{kind}") if kind else runs), None
+
+
+def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return the folder that ``hydra.sweep.dir`` names, if it is given, and the other overrides.
+
+    Interpolations such as ``${now:%Y-%m-%d}`` are resolved.
+    """
+    from hydra.core.utils import setup_globals
+    from omegaconf import OmegaConf
+
+    given = [given_text(override) for override in overrides if override.startswith(f"{SWEEP}=")]
+    others = [override for override in overrides if not override.startswith(f"{SWEEP}=")]
+    if not given:
+        return None, others
+    setup_globals()
+    folder = given[-1]
+    resolved = OmegaConf.create({SWEEP: folder})[SWEEP] if not Path(folder).exists() else folder
+    return user_path(str(resolved)).resolve(), others

@@ -1,0 +1,137 @@
+"""Values of overrides as text: paths are taken literally, and Python values are written as Hydra reads them.
+
+Hydra's grammar reads ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on accents and most
+punctuation. A path may have all of these in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.config.command_lines import user_path
+
+# Settings whose values are paths. A test derives them from what the config files and classes say of their settings.
+RUN_PATHS = ("resume", "run", "runs_folder", "compilation_cache")
+HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
+PATHS = (
+    *RUN_PATHS,
+    *HYDRA_PATHS,
+    *("init_from", "init_from.run", "replay.load"),
+    *(f"{server}.{name}" for server in ("serve", "parameters") for name in ("cert", "key", "profile_dir")),
+)
+_OF_PARTS = re.compile(r"^(?:inner|learner)\.")
+_SWEEP_FLAGS = ("-m", "--multirun")
+# Text that Hydra reads as this text. No regular expression of Hydra's grammar matches it as anything else, except:
+_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
+_CONSTANTS = ("null", "true", "false", "nan", "inf")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_STRUCTURED = ("[", "{", "(", "'", '"')
+
+
+def is_path(key: str) -> bool:
+    """Return whether the setting of this key, as it is written before the ``=``, is a path."""
+    return _OF_PARTS.sub("", key.lstrip("+")) in PATHS
+
+
+def quote(text: str) -> str:
+    """Return text as a quoted string of Hydra's grammar.
+
+    A backslash is doubled only before a quote and at the end, where the grammar would read it as an escape.
+    """
+    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + (f"\\{found[2]}" if found[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def unquote(value: str) -> str:
+    """Return the text that a value stands for, whether it is a quoted string of Hydra's grammar or not."""
+    if not _QUOTED.fullmatch(value):
+        return value
+    mark = value[0]
+    return re.sub(
+        rf"(\\+)({mark}|\Z)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1], flags=re.DOTALL
+    )
+
+
+def as_text(text: str) -> str:
+    """Return text as Hydra reads it back: itself where it is plain, quoted otherwise."""
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _CONSTANTS else quote(text)
+
+
+def as_override(value: Any) -> str:
+    """Return a value as it is written on the command line: ``{a: [0.1, true]}`` for ``{"a": [0.1, True]}``."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {as_override(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_override, value)) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return as_text(str(value)) if isinstance(value, str | Path) else str(value)
+
+
+def given_text(argument: str) -> str:
+    """Return the text of the value of ``name=value``, as it was before ``with_literal_text`` quoted it."""
+    return unquote(argument.partition("=")[2]).replace(r"\${", "${")
+
+
+def with_literal_text(arguments: Sequence[str]) -> list[str]:
+    """Return overrides in which paths, and text that Hydra cannot parse, are quoted for Hydra.
+
+    A path stands for itself. Four values are left to Hydra: an empty one, ``null``, a quoted string, and one with an
+    interpolation (``${...}``), the last two unless a file of that name exists. In a sweep (``-m``) commas separate the
+    values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are changed only where
+    Hydra could not read them, such as ``title=Größe``.
+
+    Args:
+        arguments: of the command line, flags included.
+    """
+    in_sweep = bool(set(arguments) & set(_SWEEP_FLAGS))
+    return [_with_literal_text(argument, in_sweep) for argument in arguments]
+
+
+def _with_literal_text(argument: str, in_sweep: bool) -> str:
+    key, equals, value = argument.partition("=")
+    if not equals or argument.startswith(("-", "~")) or value in ("", "null") or _PLAIN.fullmatch(value):
+        constant = value.lower() in _CONSTANTS and value != "null"
+        is_text = constant and is_path(key) and key.lstrip("+") != "compilation_cache"
+        return f"{key}={quote(value)}" if is_text else argument
+    if not is_path(key):
+        return argument if _is_readable(value) else f"{key}={_quoted_values(value, in_sweep)}"
+    if not _exists(value):
+        is_mapping = key.lstrip("+") == "init_from" and value.startswith("{")
+        if is_mapping or _QUOTED.fullmatch(value) or "${" in value:
+            return argument
+        if in_sweep and key.lstrip("+") not in (*RUN_PATHS, *HYDRA_PATHS):
+            return f"{key}={_quoted_values(value, in_sweep)}"
+    escaped = value.replace("${", r"\${")
+    return f"{key}={as_text(escaped)}"
+
+
+def _quoted_values(value: str, in_sweep: bool) -> str:
+    """Return a value quoted; in a sweep each of those between commas for itself."""
+    return ",".join(map(as_text, value.split(","))) if in_sweep else as_text(value)
+
+
+def _exists(value: str) -> bool:
+    try:
+        return user_path(value).exists()
+    except (OSError, ValueError):  # too long, or with a null byte
+        return False
+
+
+def _is_readable(value: str) -> bool:
+    """Return whether Hydra can parse a value, or its own complaint helps: about brackets, quotes and functions."""
+    if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
+        return True
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(f"key={value}")
+    except HydraException:
+        return False
+    return True

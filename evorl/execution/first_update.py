@@ -1,0 +1,153 @@
+"""When a training makes its first update, told from its settings: trainings that would learn nothing are refused.
+
+A workflow declares it by what it has: ``learning_starts``, ``updates_per_iteration`` and a ``replay_buffer`` where it
+learns from stored steps, ``updates_per_policy_update`` where the policy follows the critics later, ``num_minibatches``
+and ``agent.normalize_advantages`` where advantages are standardised, and ``inner`` or ``learner`` for a part that
+learns. One of another kind may declare ``idle_reasons()``, sentences of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from evorl.ops.schedules import Schedule
+
+_EXPLAINED = "Nothing would be learned"
+
+
+def refuse_idle_training(workflow: Any) -> None:
+    """Refuse a training whose settings leave no update of the policy.
+
+    Raises:
+        ValueError: with the settings that prevent it, their values, and values that work.
+    """
+    for reason in idle_reasons(workflow):
+        raise ValueError(f"{_EXPLAINED}: {reason}")
+
+
+def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> Iterator[str]:
+    """Yield a sentence for each setting by which a training would make no update of its policy.
+
+    Args:
+        workflow: of the training, or of a part of it.
+        total: environment steps of the part; ``None`` for the workflow's own ``total_timesteps``.
+        above: the part's name in the config, as in ``learner.``.
+    """
+    total = float(workflow.total_timesteps) if total is None else total
+    if hasattr(workflow, "idle_reasons"):
+        yield from workflow.idle_reasons()
+    if hasattr(workflow, "generation_interval"):
+        yield from _of_population(workflow)
+    elif hasattr(workflow, "learner"):
+        yield from _of_guided_evolution(workflow.learner, total)
+    elif hasattr(workflow, "learning_starts"):
+        yield from _of_replay(workflow, total, above)
+    elif getattr(workflow.agent, "normalize_advantages", False):
+        yield from _of_one_sample(workflow, above)
+
+
+def weak_spots(workflow: Any) -> Iterator[str]:
+    """Yield a sentence for each setting that leaves a training with less than its user is likely to expect."""
+    total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
+    if 0 < total < workflow.eval_interval:
+        yield (
+            f"There is no evaluation after the start: eval_interval={workflow.eval_interval:,.0f} is more than "
+            f"total_timesteps={total:,.0f}. Choose a smaller one."
+        )
+    rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
+    if rates and all(_is_zero(rate) for rate in rates.values()):
+        yield f"All step sizes are 0, so that nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
+    if getattr(workflow, "exploit", False) and steps and total < 2 * steps:
+        yield (
+            f"There is one generation, so that no member trains after a selection: generation_interval="
+            f"{workflow.generation_interval:,} of {workflow.pop_size} members takes {steps:,} of "
+            f"total_timesteps={total:,.0f}. Choose a smaller one."
+        )
+
+
+def num_updates(workflow: Any, total: float) -> int:
+    """Return how many updates a workflow with a replay buffer makes in ``total`` environment steps, at most."""
+    steps = workflow.timesteps_per_iteration
+    iterations = max(1, int(total) // steps)
+    first = 0 if workflow.offline else max(0, math.ceil(float(workflow.learning_starts) / steps) - 1)
+    length = getattr(workflow.replay_buffer, "length", 1)
+    first = max(first, math.ceil(length / workflow.rollout_length) - 1)
+    if first >= iterations:
+        return 0
+    rate = workflow.updates_per_iteration
+    return math.floor(iterations * rate + 1e-6) - math.floor(first * rate + 1e-6)
+
+
+def _of_replay(workflow: Any, total: float, above: str) -> Iterator[str]:
+    steps = workflow.timesteps_per_iteration
+    total = max(1, int(total) // steps) * steps
+    starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
+    count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
+    of_total = f"the training of {total:,.0f} steps"
+    if not workflow.offline and starts >= total:
+        yield (
+            f"{above}learning_starts={starts:,.0f} is not less than {of_total}. Choose a smaller one, such as "
+            f"{above}learning_starts={total // 10:,.0f}, or a larger total_timesteps."
+        )
+    elif count == 0 and length * workflow.env.num_envs > total:
+        yield (
+            f"sequences of {length} steps of each of {workflow.env.num_envs} environments are longer than {of_total}. "
+            f"Choose a smaller {above}sequence_length or {above}burn_in, or a larger total_timesteps."
+        )
+    elif count == 0:
+        rate = workflow.updates_per_iteration
+        yield (
+            f"{above}updates_per_iteration={rate:g} makes no update in {of_total}, of {steps:,} each iteration. Choose "
+            "a larger one, or a larger total_timesteps."
+        )
+    elif count < delay:
+        yield (
+            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {of_total} "
+            f"has {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
+        )
+
+
+def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
+    """A single advantage, less its mean, is 0: so is the gradient of the policy."""
+    rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
+    if parts and rows // parts == 1:
+        fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
+        yield (
+            f"advantages are standardised over minibatches of one sample (num_envs={workflow.env.num_envs}, "
+            f"rollout_length={workflow.rollout_length}, num_minibatches={parts}), which makes each of them 0. Choose "
+            f"{fewer}a longer {above}rollout_length, or {above}agent.normalize_advantages=false."
+        )
+
+
+def _of_population(workflow: Any) -> Iterator[str]:
+    """Members, each of which takes its share of the steps; settings that members differ in are not looked at."""
+    steps = workflow.timesteps_per_iteration
+    if not steps:
+        return
+    generations = max(1, int(workflow.total_timesteps) // steps)
+    searched = set(workflow.search_space.paths)
+    if searched.isdisjoint(("learning_starts", "total_timesteps")):
+        yield from idle_reasons(workflow.inner, generations * steps / workflow.pop_size, "inner.")
+
+
+def _of_guided_evolution(learner: Any, total: float) -> Iterator[str]:
+    starts = float(learner.learning_starts)
+    if starts >= total:
+        yield (
+            f"learner.learning_starts={starts:,.0f} is not less than total_timesteps={total:,.0f}, so that the learner "
+            f"makes no update. Choose a smaller one, such as learner.learning_starts={total // 10:,.0f}, or a larger "
+            "total_timesteps."
+        )
+
+
+def _optimizers(workflow: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(workflow).items():
+        if name.endswith("optimizer") and hasattr(value, "learning_rate") and hasattr(value, "max_grad_norm"):
+            yield name, value
+
+
+def _is_zero(rate: Any) -> bool:
+    ends = (rate.start, rate.end) if isinstance(rate, Schedule) else (rate,)
+    return all(float(end) == 0 for end in ends)

@@ -1,0 +1,72 @@
+"""Every agent of the config tree, which pages name, is trained from the command line for a few steps."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from evorl.cli import main as cli
+from evorl.envs.space import ActionSpaces
+from evorl.workflows.assembly import complete_config, workflow_class
+from tests.support.config_files import CONFIGS, acts_in, composed, said_by
+from tests.support.doc_pages import pages
+
+AGENTS = sorted(
+    str(path.relative_to(CONFIGS / "agent").with_suffix("")) for path in (CONFIGS / "agent").rglob("*.yaml")
+)
+# Given to an agent, and to the agent within it, where it has such a setting.
+SMALL = {
+    "total_timesteps": 64,
+    "num_envs": 4,
+    "rollout_length": 4,
+    "num_epochs": 1,
+    "num_minibatches": 1,
+    "batch_size": 4,
+    "learning_starts": 8,
+    "replay_capacity": 512,
+    "updates_per_iteration": 1,
+    "sequence_length": 4,
+    "sequence_period": 2,
+    "burn_in": 2,
+    "n_step": 1,
+    "policy_delay": 1,
+    "generation_interval": 16,
+    "updates_per_generation": 1,
+    "optimizer.pop_size": 16,
+    "pop_size": 4,
+    "agent.network.torso": "[4]",
+    "agent.policy_network.torso": "[4]",
+    "agent.critic_network.torso": "[4]",
+}
+QUICK = (
+    "env.max_episode_steps=8 eval_interval=0 devices=1 env_chunk=null compilation_cache=false "
+    "recorders.tensorboard=false recorders.learning_curve=false recorders.progress=false"
+).split()
+
+
+def small(agent: str, env: str) -> list[str]:
+    online = complete_config(workflow_class(said_by(f"agent/{agent}")["workflow"]), {}).get("offline")
+    choice = [f"agent={agent}", f"env={env}", *(["offline=false"] if online else [])]
+    config = composed(*choice)
+    paths = (f"{part}{name}" for part in ("", "inner.", "learner.") for name in SMALL)
+    known = [path for path in paths if OmegaConf.select(config, path) is not None and path != "learner.num_envs"]
+    return [*choice, *(f"{path}={SMALL[re.sub('^(inner|learner)[.]', '', path)]}" for path in known)]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_trains_from_the_command_line(agent: str, run, tmp_path: Path) -> None:
+    env = "acrobot" if acts_in(agent) is ActionSpaces.DISCRETE else "pendulum"
+    out, err = run(cli.train, *small(agent, env), *QUICK, f"runs_folder={tmp_path}")
+    assert err == ""
+    assert "Results are in" in out
+    (metrics,) = tmp_path.glob("*/*/metrics.csv")
+    assert metrics.read_text().count("\n") >= 2
+
+
+def test_every_agent_that_a_page_names_is_one_of_these() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    named = set(re.findall(r"\bagent=([a-z][\w/,]*)", text))
+    assert {name for names in named for name in names.split(",") if name} - set(AGENTS) == set()

@@ -1,0 +1,90 @@
+"""Every training of a sweep or search is built before the first of them trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evorl.cli import main as cli
+from evorl.cli import preparation
+from tests.support.command_line import SMALL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["-m", "num_minibatches=2,7,4"], ["num_minibatches=7", "divisor of 64"]),
+        (["-m", "seed=0,1", "num_minibatches=64,1"], ["num_minibatches=64", "one sample"]),
+        (["-m", "init_from=nowhere,null"], ["nowhere"]),
+        (["-m", "agent=ppo,sac"], ["no config key 'num_epochs'"]),
+        (["-m", "env.max_episode_steps=10,-1"], ["max_episode_steps"]),
+        (["-m", "optimizer=adam,adamm"], ["adamm"]),
+        (["-m", "seed=0,-1"], ["seed must be"]),
+        (["-m", "seed=0,1", "sweep={num_minibatches: [2,7]}"], ["num_minibatches=7"]),
+        (["-m", "seed=0,1", "search={over: {num_minibatches: [7,9]},trials: 2}"], ["num_minibatches"]),
+        (["sweep={num_minibatches: [2,7]}"], ["num_minibatches=7", "divisor"]),
+        (["sweep={num_minibatches: [2,64]}"], ["one sample"]),
+        (["search={over: {num_minibatches: [2,7]},trials: 2}"], ["search.over.num_minibatches: 7", "divisor"]),
+        (["search={over: {discount: {low: 0.9, high: 1.5}},trials: 2}"], ["search.over.discount: 1.5"]),
+        (["num_minibatches=64"], ["one sample", "agent.normalize_advantages=false"]),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_trains(
+    arguments: list[str], parts: list[str], run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if any("search=" in argument for argument in arguments):
+        pytest.importorskip("optuna", reason="needs the extra optuna")
+    monkeypatch.chdir(tmp_path)
+    small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "env.max_episode_steps")]
+    out, err = run(cli.train, *small, "runs_folder=runs", *arguments)
+    assert [part for part in parts if part not in err] == []
+    assert "[1 of" not in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_is_searched_if_one_of_the_others_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config's own num_envs may go with none of the values of num_minibatches."""
+    pytest.importorskip("optuna", reason="needs the extra optuna")
+    from evorl.cli.searching import check_search
+    from tests.support.config_files import composed
+
+    over = "over: {num_envs: [6,12],num_minibatches: [3,4]}"
+    small = [word for word in SMALL if word.partition("=")[0] not in ("num_minibatches", "num_envs")]
+    config = composed(*small, "num_envs=8", "rollout_length=1", f"search={{{over},trials: 2}}")
+    assert check_search(config, preparation.check_build)[1] == 2
+
+
+def test_jobs_that_differ_in_their_seeds_are_built_once(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StoppedAtOnce(RuntimeError):
+        pass
+
+    built = []
+    build = preparation.build_workflow
+
+    def counted(config):
+        built.append((config.seed, config.agent.clip_epsilon))
+        return build(config)
+
+    def stop(*_: object, **__: object) -> None:
+        raise StoppedAtOnce
+
+    monkeypatch.setattr(preparation, "build_workflow", counted)
+    monkeypatch.setattr("evorl.cli.multirun._run_jobs", stop)
+    with pytest.raises(StoppedAtOnce):
+        run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "seed=0,1,2", f"runs_folder={tmp_path}")
+    assert built == [(0, 0.1), (0, 0.2)]
+
+
+def test_a_failed_job_ends_in_a_status(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One diverges by its step size: the other is trained, and the command fails."""
+    rate = "optimizer.learning_rate=1e-3,1e30"
+    out, err = run(cli.train, "-m", *SMALL, "optimizer.max_grad_norm=null", rate, f"runs_folder={tmp_path}")
+    assert "1 finished, 1 diverged" in out
+    assert "1 run failed" in err
+    assert "learning_rate=1e+30" in err
+    assert "Error executing job" not in err
+    (folder,) = tmp_path.glob("sweep_*")
+    out, err = run(cli.train, f"resume={folder}")
+    assert "passed over, it diverged before" in out
+    assert "1 run failed" in err
