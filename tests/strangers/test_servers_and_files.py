@@ -148,7 +148,7 @@ def app_of(folder: Path, training: Mapping[str, Any], **more: Any) -> Path:
     [
         {"+hydra.callbacks.x": {"_target_": "stranger.make"}},
         {"hydra": {"callbacks": {"x": {"_target_": "stranger.make"}}}},
-        {"hydra.run.dir": "/tmp/elsewhere"},
+        {"hydra.run.dir": "/elsewhere"},
         {"title": "${oc.env:HOME}"},
         {"optimizer": {"options": {"x,+hydra.callbacks.y": {"_target_": "stranger.make"}, "z": "${oc.env:HOME}"}}},
         {"agent": {"network": {"torso": "../../stranger"}}},
