@@ -15,8 +15,10 @@ from evorl.config.names import did_you_mean, load_all
 from evorl.config.nodes import node_from_config, node_type, plain
 from evorl.config.values import checked_mapping, checked_value, field_types
 from evorl.distributions import ActionDistribution, Categorical, distribution_for
+from evorl.envs.action_conversion import ActionConversion, seen_by_agents
+from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_kinds, kind_of, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ACTION_MASK, GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
+from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
 from evorl.networks.torsos import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
@@ -77,7 +79,9 @@ class Agent(PyTreeNode):
         Raises:
             ValueError: the algorithm cannot act in the action space, a key is unknown, or a value cannot work.
         """
-        cls.check_action_space(env.action_space)
+        env_space = getattr(env, "unwrapped", env).action_space
+        env = seen_by_agents(env)
+        cls.check_action_space(env.action_space, env_space)
         settings = cls.complete_config(config)
         for name, annotation in field_types(type(cls.part_settings)).items():
             expected = Mapping if node_type(annotation) is not None else annotation
@@ -86,14 +90,29 @@ class Agent(PyTreeNode):
         return node_from_config(cls, settings, "agent", **parts)
 
     @classmethod
-    def check_action_space(cls, space: Space) -> None:
-        """Raises ``ValueError`` unless it acts in this space, with the agents of evorl that do."""
-        kind = kind_of(space)
+    def check_action_space(cls, space: Space, env_space: Space | None = None) -> None:
+        """Refuse an action space in which this agent cannot act.
+
+        Args:
+            space: in which the agent would act, see ``evorl.envs.action_conversion``.
+            env_space: of the environment itself, for the message; ``None`` for ``space``.
+
+        Raises:
+            ValueError: this agent cannot act there; names those that can.
+        """
+        kind, env_space = kind_of(space), space if env_space is None else env_space
         if kind in cls.acts_in:
             return
+        if kind is ActionSpaces.OTHERS:
+            ActionConversion(env_space)  # says why no agent can
+        bounds = ""
+        if kind is ActionSpaces.UNBOUNDED_BOXES and ActionSpaces.BOUNDED_BOXES in cls.acts_in:
+            bounds = (
+                " Or give both ends of every dimension, such as Box(-10.0, 10.0), where the environment is defined."
+            )
         raise ValueError(
-            f"{_name_of(cls)} acts in {in_words(cls.acts_in)}, and this environment's action space is {space!r}. In it "
-            f"act: {', '.join(agents_acting_in(kind))}."
+            f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, and this environment's action space is "
+            f"{env_space!r}. Agents that act in it: {', '.join(agents_acting_in(kind))}.{bounds}"
         )
 
     @classmethod
@@ -241,19 +260,23 @@ def preprocess(agent_state: AgentState, obs: Observation, obs_key: str | None = 
 
 
 def action_distribution(action_space: Space, squashed: bool = True) -> ActionDistribution:
-    """The distribution of a stochastic policy in this space: categorical, or normal, squashed by tanh if bounded.
+    """Return the distribution of a stochastic policy: categorical, or normal, squashed by tanh in bounded dimensions.
+
+    Args:
+        action_space: the space in which the agent acts.
+        squashed: whether samples of the distribution are squashed; otherwise its ``squash`` does it.
 
     Raises:
-        ValueError: the space is neither ``Discrete`` nor a flat ``Box``; it says so in words.
+        ValueError: the space is neither ``Discrete`` nor a flat ``Box``.
     """
     kind = kind_of(action_space)
     if kind is ActionSpaces.OTHERS:
-        known = in_words(ActionSpaces.DISCRETE_AND_BOXES)
+        known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
         raise ValueError(f"policies have distributions over {known}, and this action space is {action_space!r}.")
     if kind is ActionSpaces.DISCRETE:
         return distribution_for(num_actions=num_outputs(action_space))
-    bounded = kind is ActionSpaces.BOUNDED_BOXES
-    return distribution_for(action_size=num_outputs(action_space), squashed=squashed and bounded)
+    bounded = bounded_dimensions(action_space)
+    return distribution_for(action_size=num_outputs(action_space), squashed=squashed, bounded=bounded)
 
 
 def one_observation(obs_space: Space, obs_key: str | None = None) -> jax.Array:

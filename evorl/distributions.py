@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evorl.ops.random import draw
-from evorl.types import Key, PyTreeData
+from evorl.types import Key, PyTreeData, pytree_field
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _BORDER = 1e-6  # actions of a tanh-normal are taken to be at least this far inside (-1, 1)
@@ -119,10 +120,12 @@ class TanhNormal(PyTreeData):
     Attributes:
         loc: ``[..., A]``, of the normal before the tangent.
         scale: standard deviations before the tangent, of a shape that broadcasts to that of ``loc``.
+        bounded: for each dimension whether the tangent is applied; empty for all. The others stay normal.
     """
 
     loc: jax.Array
     scale: jax.Array
+    bounded: tuple[bool, ...] = pytree_field(static=True, default=())
 
     @property
     def base(self) -> Normal:
@@ -131,17 +134,17 @@ class TanhNormal(PyTreeData):
 
     def sample(self, key: Key) -> jax.Array:
         """Actions ``[..., A]``, differentiable in the parameters."""
-        return jnp.tanh(self.base.sample(key))
+        return squash(self.base.sample(key), self.bounded)
 
     def sample_and_log_prob(self, key: Key) -> tuple[jax.Array, jax.Array]:
         """Actions ``[..., A]`` and their log-densities ``[...]``, exact however near the border."""
         pre_tanh, log_prob = self.base.sample_and_log_prob(key)
-        return jnp.tanh(pre_tanh), log_prob - jnp.sum(_log_tanh_slope(pre_tanh), axis=-1)
+        return squash(pre_tanh, self.bounded), log_prob - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
         """Log-density ``[...]``; actions on or within 1e-6 of the border count as 1e-6 inside it."""
-        pre_tanh = jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER))
-        return self.base.log_prob(pre_tanh) - jnp.sum(_log_tanh_slope(pre_tanh), axis=-1)
+        pre_tanh = _where_bounded(self.bounded, jnp.arctanh(jnp.clip(action, -1.0 + _BORDER, 1.0 - _BORDER)), action)
+        return self.base.log_prob(pre_tanh) - jnp.sum(self._log_slope(pre_tanh), axis=-1)
 
     def entropy(self, key: Key | None = None) -> jax.Array:
         """Differential entropy in nats, ``[...]``.
@@ -153,15 +156,19 @@ class TanhNormal(PyTreeData):
             return -self.sample_and_log_prob(key)[1]
         nodes = self.loc[..., None] + jnp.broadcast_to(self.scale, self.loc.shape)[..., None] * jnp.float32(_NODES)
         slope = jnp.sum(_log_tanh_slope(nodes) * jnp.float32(_WEIGHTS / _WEIGHTS.sum()), axis=-1)
+        slope = _where_bounded(self.bounded, slope, jnp.zeros_like(slope))
         return self.base.entropy() + jnp.sum(slope, axis=-1)
 
     def mode(self) -> jax.Array:
         """The tangent of the mean, ``[..., A]``: what is called the deterministic action."""
-        return jnp.tanh(self.loc)
+        return squash(self.loc, self.bounded)
 
     def kl(self, other: TanhNormal) -> jax.Array:
         """``KL(self || other)``, ``[...]``: that of the normals, since the tangent is invertible."""
         return self.base.kl(other.base)
+
+    def _log_slope(self, x: jax.Array) -> jax.Array:
+        return _where_bounded(self.bounded, _log_tanh_slope(x), jnp.zeros_like(x))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +178,7 @@ class ActionDistribution:
     Attributes:
         kind: ``"categorical"``, ``"normal"`` or ``"tanh_normal"``.
         size: number of choices, or of action dimensions.
+        bounded: for each action dimension whether actions lie in [-1, 1]; empty for all.
         min_log_std: bounds of the log standard deviation the network asks for.
         max_log_std: the upper one.
     """
@@ -179,6 +187,7 @@ class ActionDistribution:
     size: int
     min_log_std: float = -20.0
     max_log_std: float = 2.0
+    bounded: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         kinds = ("categorical", "normal", "tanh_normal")
@@ -188,6 +197,8 @@ class ActionDistribution:
             raise ValueError(f"an action distribution needs at least one action, got size {self.size}.")
         if self.min_log_std >= self.max_log_std:
             raise ValueError(f"min_log_std {self.min_log_std} must be below max_log_std {self.max_log_std}.")
+        if self.bounded and len(self.bounded) != self.size:
+            raise ValueError(f"bounded has an entry for each of {self.size} dimensions, got {len(self.bounded)}.")
 
     @property
     def is_discrete(self) -> bool:
@@ -214,28 +225,59 @@ class ActionDistribution:
             return Categorical(parameters)
         loc, log_std = jnp.split(parameters, 2, axis=-1)
         scale = jnp.exp(jnp.clip(log_std, self.min_log_std, self.max_log_std))
-        return Normal(loc, scale) if self.kind == "normal" else TanhNormal(loc, scale)
+        return Normal(loc, scale) if self.kind == "normal" else TanhNormal(loc, scale, self.bounded)
+
+    def squash(self, samples: jax.Array) -> jax.Array:
+        """Map samples ``[..., A]`` of an unsquashed normal into the action space; choices stay as they are."""
+        return samples if self.is_discrete else squash(samples, self.bounded)
 
 
 def distribution_for(
-    *, num_actions: int | None = None, action_size: int | None = None, squashed: bool = True, **options: float
+    *,
+    num_actions: int | None = None,
+    action_size: int | None = None,
+    squashed: bool = True,
+    bounded: tuple[bool, ...] = (),
+    **options: Any,
 ) -> ActionDistribution:
-    """The action distribution for a discrete space of ``num_actions`` or a box of ``action_size`` dimensions.
+    """Return the action distribution for a discrete space of ``num_actions`` or a box of ``action_size`` dimensions.
 
     Args:
         num_actions: choices of a discrete space.
         action_size: dimensions of a box.
         squashed: for boxes, a tanh-normal with actions in (-1, 1) instead of an unbounded normal.
+        bounded: of a box, for each dimension whether it is bounded; empty for all. Only these are squashed.
         **options: ``min_log_std`` and ``max_log_std``.
 
     Raises:
-        ValueError: both or neither of the two sizes are given.
+        ValueError: both or neither of the two sizes are given, or ``bounded`` is of another size.
     """
     if (num_actions is None) == (action_size is None):
         raise ValueError("give either num_actions (a discrete space) or action_size (a box), not both and not neither.")
     if num_actions is not None:
         return ActionDistribution("categorical", int(num_actions), **options)
-    return ActionDistribution("tanh_normal" if squashed else "normal", int(action_size or 0), **options)
+    is_squashed = squashed and (not bounded or any(bounded))
+    kind = "tanh_normal" if is_squashed else "normal"
+    return ActionDistribution(kind, int(action_size or 0), bounded=bounded, **options)
+
+
+def squash(x: jax.Array, bounded: tuple[bool, ...] = ()) -> jax.Array:
+    """Return the hyperbolic tangent of the dimensions of ``x`` ``[..., A]`` that are bounded, all if none is named."""
+    return _where_bounded(bounded, jnp.tanh(x), x)
+
+
+def clip_bounded(x: jax.Array, bounded: tuple[bool, ...] = ()) -> jax.Array:
+    """Clip the dimensions of ``x`` ``[..., A]`` that are bounded, all if none is named, to [-1, 1]."""
+    return _where_bounded(bounded, jnp.clip(x, -1.0, 1.0), x)
+
+
+def _where_bounded(bounded: tuple[bool, ...], value: jax.Array, otherwise: jax.Array) -> jax.Array:
+    """Choose ``value`` ``[..., A]`` in bounded dimensions and ``otherwise`` in the rest."""
+    if all(bounded):  # or none is named
+        return value
+    if not any(bounded):
+        return otherwise
+    return jnp.where(jnp.array(bounded), value, otherwise)
 
 
 def _log_tanh_slope(x: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from evorl.agent import (
     select_observation,
 )
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.space import ActionSpaces, in_words
+from evorl.envs.action_spaces import ActionSpaces, describe_kinds
 from evorl.ops.normalization import init_statistics, normalize, update_statistics
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -108,15 +108,17 @@ def test_the_distribution_suits_the_action_space() -> None:
 
 
 @pytest.mark.parametrize("space", [TupleSpace((BOX, Discrete(2))), Box(-1.0, 1.0, (2, 2))], ids=repr)
-def test_a_space_it_cannot_act_in_is_refused_in_words(space: Space) -> None:
+def test_a_space_it_cannot_act_in_is_refused_describe_kinds(space: Space) -> None:
     with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, and this action space is"):
         action_distribution(space)
 
 
 def test_every_kind_of_action_space_has_words() -> None:
     for kinds in range(1, ActionSpaces.ANY.value + 1):
-        assert in_words(ActionSpaces(kinds))
-    assert in_words(ActionSpaces.BOUNDED_BOXES | ActionSpaces.DISCRETE) == "Discrete spaces and flat, bounded Boxes"
+        assert describe_kinds(ActionSpaces(kinds))
+    assert (
+        describe_kinds(ActionSpaces.BOUNDED_BOXES | ActionSpaces.DISCRETE) == "Discrete spaces and flat, bounded Boxes"
+    )
 
 
 def test_the_rank_of_an_observation() -> None:

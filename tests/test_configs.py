@@ -17,8 +17,8 @@ from evorl.cli.composition import config_folder
 from evorl.cli.settings import commented_yaml
 from evorl.cli.stored_run import build_workflow
 from evorl.envs import available_envs, create_env
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.factory import HOST_LIBRARIES, LIBRARIES
-from evorl.envs.space import ActionSpaces
 from evorl.ops.schedules import value_at
 from evorl.ops.trees import named_leaves
 from evorl.workflows.assembly import complete_config, workflow_class

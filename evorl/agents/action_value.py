@@ -14,8 +14,9 @@ from flax import linen as nn
 
 from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActionValueSettings
+from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ActionSpaces, Space, num_outputs
+from evorl.envs.space import Space
 from evorl.networks.heads import apply_network
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.torsos import build_torso

@@ -160,8 +160,8 @@ class ActorCriticAgent(Agent):
     """A stochastic policy and a value function.
 
     Discrete actions are categorical. Box actions are drawn from a normal distribution whose standard deviation does not
-    depend on the observation, and squashed into (-1, 1) by tanh; log-probabilities are those of the unsquashed sample:
-    ratios of two policies and gradients are the same.
+    depend on the observation, and squashed into (-1, 1) by tanh in the dimensions that are bounded; log-probabilities
+    are those of the unsquashed sample: ratios of two policies and gradients are the same.
 
     Attributes:
         network: parameters of the action distribution, and values, of observations.
@@ -269,22 +269,19 @@ class ActorCriticAgent(Agent):
         """Actions drawn from the policy; the unsquashed sample and its log-probability go with them."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
         raw, log_prob = policy.sample_and_log_prob(key)
-        return self._squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
+        return self.distribution.squash(raw), extras | {"raw_action": raw, "log_prob": log_prob}
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """The mode of the policy."""
         policy, extras = self._policy_and_extras(agent_state, sample_batch)
-        return self._squash(policy.mode()), extras
+        return self.distribution.squash(policy.mode()), extras
 
     def _policy_and_extras(self, agent_state: AgentState, sample_batch: SampleBatch) -> tuple[Any, PolicyExtras]:
         recurrent_state = (sample_batch.extras or {}).get("recurrent_state")
         policy, _, after = self.estimates(agent_state, agent_state.params, sample_batch.obs, recurrent_state)
         return policy, PyTreeDict(recurrent_state=after) if after else PyTreeDict()
-
-    def _squash(self, raw_actions: jax.Array) -> Action:
-        return raw_actions if self.distribution.is_discrete else jnp.tanh(raw_actions)
 
     def batch_with_advantages(
         self,

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 
 from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import PolicySettings
+from evorl.distributions import squash
+from evorl.envs.action_spaces import bounded_dimensions, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
+from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import PolicyNetwork, apply_network
 from evorl.networks.torsos import build_torso
 from evorl.networks.virtual_batch import virtually_normalized
@@ -20,18 +22,18 @@ from evorl.types import Action, Key, Observation, Params, PolicyExtras, PyTreeDi
 
 class PolicyAgent(Agent):
     """A deterministic policy: the action of the greatest output in a ``Discrete`` space, the outputs in a ``Box``,
-    through ``tanh`` if it is bounded.
+    through ``tanh`` in the dimensions that are bounded.
 
     Attributes:
         policy_network: from observations to outputs.
         discrete: whether actions are numbers.
-        bounded: whether actions are in [-1, 1].
+        bounded: for each dimension of a Box whether actions are in [-1, 1]; empty for all.
         policy_obs_key: the entry of a dict observation that the policy sees.
     """
 
     policy_network: nn.Module = pytree_field(static=True)
     discrete: bool = pytree_field(default=False, metadata={"built": True})
-    bounded: bool = pytree_field(default=True, metadata={"built": True})
+    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
     policy_obs_key: str | None = None
 
     part_settings: ClassVar[PyTreeNode] = PolicySettings()
@@ -45,7 +47,7 @@ class PolicyAgent(Agent):
         return {
             "policy_network": PolicyNetwork(torso, num_outputs(space), ndim, output_scale=0.01),
             "discrete": isinstance(space, Discrete),
-            "bounded": kind_of(space) is not ActionSpaces.UNBOUNDED_BOXES,
+            "bounded": bounded_dimensions(space),
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
@@ -60,7 +62,7 @@ class PolicyAgent(Agent):
         outputs = apply_network(self.policy_network, agent_state.params.policy, obs)
         if self.discrete:
             return jnp.argmax(allowed_only(outputs, sample_batch.obs), axis=-1).astype(jnp.int32), PyTreeDict()
-        return jnp.tanh(outputs) if self.bounded else outputs, PyTreeDict()
+        return squash(outputs, self.bounded), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key

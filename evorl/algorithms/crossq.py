@@ -16,7 +16,8 @@ from evorl.agent import AgentState, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive
-from evorl.envs.space import ActionSpaces, Space
+from evorl.envs.action_spaces import ActionSpaces
+from evorl.envs.space import Space
 from evorl.networks.layers import STATISTICS
 from evorl.networks.q_networks import apply_in_training
 from evorl.ops import collectives

@@ -18,9 +18,10 @@ from evorl.agent import AgentState, allowed_only, observation_ndim, one_observat
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.part_settings import differing_torso
 from evorl.agents.target_network import update_part, with_target_networks
-from evorl.distributions import Categorical, Normal
+from evorl.distributions import Categorical, Normal, clip_bounded, squash
+from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
+from evorl.envs.space import Discrete, Space
 from evorl.networks.heads import ValueNetwork, apply_network
 from evorl.ops.losses import td_error
 from evorl.ops.optimization import Optimizer
@@ -39,7 +40,7 @@ class IQLAgent(CriticEnsembleAgent):
     Attributes:
         value_network: state values ``[...]`` of an observation.
         discrete: whether actions are numbers.
-        bounded: whether actions are in [-1, 1].
+        bounded: for each dimension of a Box whether actions are in [-1, 1]; empty for all.
         expectile: which expectile of the values of recorded actions is learned, tau of the paper: 0.5 is their mean,
             towards 1 the greatest.
         advantage_scale: how much more a better action is imitated, beta of the paper: 0 imitates all alike.
@@ -48,7 +49,7 @@ class IQLAgent(CriticEnsembleAgent):
 
     value_network: nn.Module = pytree_field(static=True, kw_only=True)
     discrete: bool = pytree_field(default=False, metadata={"built": True})
-    bounded: bool = pytree_field(default=True, metadata={"built": True})
+    bounded: tuple[bool, ...] = pytree_field(static=True, default=(), metadata={"built": True})
     expectile: float = 0.7
     advantage_scale: float = 3.0
     greatest_weight: float = 100.0
@@ -73,7 +74,7 @@ class IQLAgent(CriticEnsembleAgent):
             "policy_network": parts["policy_network"].clone(state_independent_std=not discrete),
             "value_network": ValueNetwork(torso, observation_ndim(env.obs_space, settings.get("value_obs_key"))),
             "discrete": discrete,
-            "bounded": kind_of(env.action_space) is not ActionSpaces.UNBOUNDED_BOXES,
+            "bounded": bounded_dimensions(env.action_space),
         }
 
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> PyTreeDict:
@@ -88,15 +89,14 @@ class IQLAgent(CriticEnsembleAgent):
         if self.discrete:
             return Categorical(allowed_only(outputs, obs))
         loc, log_std = jnp.split(outputs, 2, axis=-1)
-        loc = jnp.tanh(loc) if self.bounded else loc
-        return Normal(loc, jnp.exp(jnp.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)))
+        return Normal(squash(loc, self.bounded), jnp.exp(jnp.clip(log_std, MIN_LOG_STD, MAX_LOG_STD)))
 
     def compute_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
         """Actions drawn from the policy."""
         actions = self.policy(agent_state, agent_state.params.policy, sample_batch.obs).sample(key)
-        return jnp.clip(actions, -1.0, 1.0) if self.bounded and not self.discrete else actions, PyTreeDict()
+        return actions if self.discrete else clip_bounded(actions, self.bounded), PyTreeDict()
 
     def evaluate_actions(
         self, agent_state: AgentState, sample_batch: SampleBatch, key: Key

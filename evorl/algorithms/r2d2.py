@@ -21,8 +21,9 @@ from evorl.agents.action_value import ActionValueAgent, values_of_actions_along
 from evorl.agents.part_settings import RecurrentValueSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_value, require_positive
+from evorl.envs.action_spaces import num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import Space, num_outputs
+from evorl.envs.space import Space
 from evorl.networks.q_networks import QNetwork
 from evorl.networks.recurrent import RecurrentNetwork, assemble, build_cell
 from evorl.networks.torsos import build_layers, build_torso

@@ -18,8 +18,9 @@ from evorl.agent import AgentState, preprocess
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
 from evorl.agents.part_settings import CriticEnsembleSettings
 from evorl.config.values import checked_num_atoms
+from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env
-from evorl.envs.space import ActionSpaces, Space, num_outputs
+from evorl.envs.space import Space
 from evorl.networks.heads import apply_network
 from evorl.ops import collectives
 from evorl.ops.exploration import ActionNoise, add_gaussian_noise

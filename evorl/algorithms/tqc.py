@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.agents.part_settings import CriticEnsembleSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.envs.env import Env
-from evorl.envs.space import ActionSpaces
 from evorl.ops.value_distributions import quantile_huber, without_greatest
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Observation, Params, PyTreeDict, PyTreeNode

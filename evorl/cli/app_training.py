@@ -98,7 +98,7 @@ def _reason_not_served(agent: str) -> str | None:
 
 def _acts_in_boxes(workflow: Any) -> bool:
     from evorl.config.values import field_types
-    from evorl.envs.space import ActionSpaces
+    from evorl.envs.action_spaces import ActionSpaces
 
     return ActionSpaces.DISCRETE not in field_types(workflow)["agent"].acts_in
 

@@ -8,8 +8,12 @@ from typing import Any
 from evorl.collecting.host_agent import HostAgent
 from evorl.collecting.transitions import Step
 from evorl.config.names import did_you_mean
+from evorl.envs.action_conversion import ActionConversion
+from evorl.envs.gymnasium_spaces import action_space_of
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.space import Space
 
+EnvStep = Callable[[Any], Any]
 _METHODS = ("step", "view", "eval_step", "update", "terminal")
 
 ActFn = Callable[[Any], tuple[Any, Mapping[str, Any]]]
@@ -25,6 +29,24 @@ def check_agent(agent: Any) -> None:
             f"{type(agent).__name__} has no method {', '.join(missing)}: inherit from evorl.collecting.HostAgent, or "
             "for an Agent of evorl use JaxHostAgent(agent, agent_state)."
         )
+
+
+def env_step_for(env: Any, agent: Any) -> EnvStep:
+    """Return ``env.step`` as a function of what ``agent`` gives: of an evorl agent its actions are converted first.
+
+    Raises:
+        ValueError: no agent of evorl can act in the environment's action space.
+    """
+    space = getattr(env, "action_space", None)
+    if not getattr(agent, "gives_agent_actions", False) or space is None:
+        return env.step
+    to_dtypes = None
+    if type(space).__module__.startswith("gymnasium"):
+        space, to_dtypes = action_space_of(space)
+    if not isinstance(space, Space) or ActionConversion(space).is_identity:
+        return env.step
+    to_env = ActionConversion(space).to_env
+    return lambda action: env.step(to_env(action) if to_dtypes is None else to_dtypes(to_env(action)))
 
 
 def calls_of(agent: Any, info_names: Sequence[str] = (), agent_info: Any = None) -> tuple[ActFn, CompleteFn | None]:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.collecting.agent_calls import ActFn, CompleteFn, calls_of
+from evorl.collecting.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
 from evorl.collecting.transitions import (
     Collected,
     Step,
@@ -110,7 +110,8 @@ class Collector:
     def _collect(self, agent: Any, length: int | None, agent_info: Any) -> Collected:
         act, complete = calls_of(agent, self._info_names, agent_info)
         try:
-            ended = self._take_steps(act, complete, agent.terminal, length)
+            env_step = env_step_for(self.env, agent)
+            ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(self._take_transitions(), ended)
         except BaseException:
             self.restart()  # nobody knows where the environment stands
@@ -129,10 +130,15 @@ class Collector:
         return transitions if len(transitions.rewards) else None
 
     def _take_steps(
-        self, act: ActFn, complete: CompleteFn | None, terminal: Callable[[], None], length: int | None
+        self,
+        env_step: EnvStep,
+        act: ActFn,
+        complete: CompleteFn | None,
+        terminal: Callable[[], None],
+        length: int | None,
     ) -> list[tuple[float, int, int]]:
         """Take steps, which wait then; of the episodes that ended, return, length and when."""
-        env_step, store, ended = self.env.step, self._waiting.append, []
+        store, ended = self._waiting.append, []
         now = self.timesteps
         last = None if length is None else now + length
         obs, episode_return, started_at = self._obs, *self._episode

@@ -29,10 +29,13 @@ class HostAgent:
     Attributes:
         agent_info: which policy acts, as an exploration rate or the number of a policy, if ``collect`` was told;
             leaves ``[B, ...]`` in a vector environment.
+        gives_agent_actions: whether actions are those of agents of evorl (``evorl.envs.action_conversion``), which are
+            converted before the environment is stepped and stored as they are; elsewhere they are the environment's.
         wants_history: whether ``step`` is called with ``history``, the transitions of this call of ``collect`` so far.
     """
 
     agent_info: Any = None
+    gives_agent_actions: ClassVar[bool] = False
     wants_history: ClassVar[bool] = False
 
     def __init__(self, action_space: Any, seed: int = 0, num_envs: int | None = None) -> None:

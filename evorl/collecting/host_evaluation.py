@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.collecting.agent_calls import env_step_for
 from evorl.collecting.host_step_record import HostStepRecord
 from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
@@ -47,7 +48,7 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
 def _play_one_after_another(
     env: Any, agent: Any, num_episodes: int, seed: int, kept: HostStepRecord
 ) -> tuple[list[float], list[int]]:
-    returns, lengths = [], []
+    returns, lengths, env_step = [], [], env_step_for(env, agent)
     for episode in range(num_episodes):
         obs, _ = env.reset(seed=seed if episode == 0 else None)
         _start(agent, True)
@@ -55,7 +56,7 @@ def _play_one_after_another(
         kept.add_moment(episode, obs, bodies_of(env))
         while not is_over:
             action = agent.eval_step(obs)
-            obs, reward, termination, truncation, _ = env.step(action)
+            obs, reward, termination, truncation, _ = env_step(action)
             kept.add_step(episode, action, reward, termination)
             kept.add_moment(episode, obs, bodies_of(env))
             total, length, is_over = total + float(reward), length + 1, bool(termination or truncation)
@@ -65,7 +66,7 @@ def _play_one_after_another(
 
 
 def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kept: HostStepRecord) -> tuple[Any, Any]:
-    seeds, num_envs = np.random.default_rng(seed), env.num_envs
+    seeds, num_envs, env_step = np.random.default_rng(seed), env.num_envs, env_step_for(env, agent)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
     obs = env.reset(seeds.integers(0, 2**32, num_envs, np.uint64))
@@ -73,7 +74,7 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kep
     _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
     while (episode < num_episodes).any():
         action = agent.eval_step(obs)
-        obs, reward, termination, truncation, _ = env.step(action)
+        obs, reward, termination, truncation, _ = env_step(action)
         for row in np.flatnonzero(episode < kept.num_episodes).tolist():
             kept.add_step(episode[row], _row(action, row), reward[row], termination[row])
         _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ class JaxHostAgent(HostAgent):
     Attributes:
         agent_state: the present state.
     """
+
+    gives_agent_actions: ClassVar[bool] = True
 
     def __init__(
         self,

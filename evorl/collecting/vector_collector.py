@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evorl.collecting.agent_calls import ActFn, CompleteFn, calls_of
+from evorl.collecting.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
 from evorl.collecting.transitions import Collected, Step, as_columns, check_done_means, make_collected
 from evorl.envs.host.host_vector_env import HostVectorEnv
 
@@ -81,14 +81,20 @@ class VectorCollector:
         """
         act, complete = calls_of(agent, self._info_names, agent_info)
         try:
-            steps, ended = self._take_steps(act, complete, agent.terminal, length)
+            env_step = env_step_for(self.env, agent)
+            steps, ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
         except BaseException:
             self.restart()  # nobody knows where the simulators stand
             raise
 
     def _take_steps(
-        self, act: ActFn, complete: CompleteFn | None, terminal: Callable[[Any], None], length: int
+        self,
+        env_step: EnvStep,
+        act: ActFn,
+        complete: CompleteFn | None,
+        terminal: Callable[[Any], None],
+        length: int,
     ) -> tuple[list[Step], list[tuple[float, int, int]]]:
         """The steps, and of the episodes that ended return, length and when."""
         steps: list[Step] = []
@@ -96,7 +102,7 @@ class VectorCollector:
         obs = self._start() if self._obs is None else self._obs
         for _ in range(length):
             action, extras = act(obs)
-            next_obs, reward, termination, truncation, info = self.env.step(action)
+            next_obs, reward, termination, truncation, info = env_step(action)
             next_obs = jax.tree.map(np.array, next_obs)
             step = (obs, action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
             steps.append(step if complete is None else complete(step, info))

@@ -36,7 +36,7 @@ class EnvPoolTask:
 
     Attributes:
         obs_space: float64 as float32, and pictures with their channels last.
-        action_space: one choice, where EnvPool has several at once.
+        action_space: of the pool, whole numbers within bounds as choices.
         max_episode_steps: ``None`` where there is no limit.
 
     Raises:

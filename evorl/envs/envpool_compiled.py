@@ -18,7 +18,6 @@ from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.host.simulators import failures
 from evorl.envs.options import EnvOptions, split_options
-from evorl.envs.space import Box
 from evorl.envs.vector import VectorEnv
 from evorl.ops.collectives import joined_under_vmap
 from evorl.ops.trees import tree_where
@@ -47,7 +46,7 @@ class EnvPoolXlaEnv(VectorEnv):
         num_threads: of a pool; 0 for as many as EnvPool thinks right.
 
     Raises:
-        ValueError: actions of another kind than a choice or real numbers; JAX computes elsewhere than on a CPU.
+        ValueError: JAX computes elsewhere than on a CPU.
     """
 
     steps_on_host = True
@@ -57,12 +56,6 @@ class EnvPoolXlaEnv(VectorEnv):
     def __init__(self, task: EnvPoolTask, options: EnvOptions, seed: int = 0, num_threads: int = 0) -> None:
         if jax.default_backend() != "cpu":
             raise ValueError("host=compiled is for programs on a CPU: take loop.")
-        is_real = isinstance(task.action_space, Box) and np.issubdtype(task.pool_action_dtype, np.floating)
-        if not is_real and not hasattr(task.pool_action_space, "n"):
-            raise ValueError(
-                f"host=compiled takes one choice or real numbers, and actions of {task.name} are "
-                f"{task.pool_action_space}: take loop."
-            )
         self._rows = HostBackedEnv(lambda num_envs: EnvPoolVectorEnv(task, num_envs), options, "callback")
         # Of the class elsewhere: here options choose it.
         self.autoreset_mode = self._rows.autoreset_mode  # pyright: ignore[reportAttributeAccessIssue]
@@ -223,10 +216,9 @@ class _Pool:
         """
         num_rows, task = self._num_rows, self._task
         rows = jnp.arange(num_rows, dtype=jnp.int32)
-        start = getattr(task.pool_action_space, "start", 0)
         with jax.enable_x64(True):
             handle = jax.lax.bitcast_convert_type(token[jnp.array([0, 0])], jnp.uint8).reshape(8)
-            sent = actions.astype(task.pool_action_dtype) + np.asarray(start, task.pool_action_dtype)
+            sent = actions.astype(task.pool_action_dtype)
             handle, (obs, reward, termination, truncation, info) = self._step(handle, sent, rows + num_rows * chosen)
             outcome = PyTreeDict(
                 obs=task.observed(obs),

@@ -14,7 +14,7 @@ from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_list, checked_mapping, checked_value
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
-from evorl.envs.gymnasium_spaces import action_space_of, space_of
+from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.space import DictSpace, Space, TupleSpace
 
@@ -179,7 +179,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``."""
-        num_envs, converted = self.num_envs, self._convert_actions(actions)
+        num_envs, converted = self.num_envs, batch_rows(self.action_space, self._convert_actions(actions))
         rows: list[Any] = [None] * num_envs
         reward = np.zeros(num_envs, np.float32)
         termination, truncation = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
-MOST_JOINT_ACTIONS = 4096
+JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # as JAX computes by default
 
 
 def space_of(space: Any) -> Space:
@@ -40,34 +41,64 @@ def space_of(space: Any) -> Space:
 
 
 def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
-    """Gymnasium's space of actions as one of ours, and the function from a batch of ours to a batch of its own.
+    """Return Gymnasium's space of actions as one of ours, and the function from ours to its dtypes.
 
-    Several choices at once (MultiDiscrete, MultiBinary) are one choice among all their combinations.
+    Our dtypes are those that JAX computes in: float32 for float64, int32 for int64. The bounds of a Box are rounded
+    inwards, so that an element of our space is one of Gymnasium's.
 
     Raises:
-        ValueError: another kind, or too many combinations.
+        ValueError: another kind than Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of them.
     """
     import gymnasium.spaces as spaces
 
+    if isinstance(space, spaces.Dict):
+        members = {name: action_space_of(member) for name, member in space.spaces.items()}
+        converts = {name: convert for name, (_, convert) in members.items()}
+        ours: Space = DictSpace({name: member for name, (member, _) in members.items()})
+        return ours, lambda actions: {name: convert(actions[name]) for name, convert in converts.items()}
+    if isinstance(space, spaces.Tuple):
+        parts = [action_space_of(member) for member in space.spaces]
+        ours = TupleSpace([member for member, _ in parts])
+        return ours, lambda actions: tuple(convert(x) for (_, convert), x in zip(parts, actions, strict=True))
     if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n)), lambda actions: np.asarray(actions, space.dtype) + space.start
-    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(space.shape, 2)
-        start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
-        count = math.prod(int(size) for size in sizes.ravel())
-        if count > MOST_JOINT_ACTIONS:
-            raise ValueError(
-                f"{space} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,} that agents can have."
-            )
-
-        def combination(actions: Any) -> np.ndarray:
-            choices = np.stack(np.unravel_index(np.asarray(actions), sizes.ravel()), axis=-1)
-            return (choices.reshape(-1, *sizes.shape) + start).astype(space.dtype)
-
-        return Discrete(count), combination
+        return Discrete(int(space.n), int(space.start)), functools.partial(np.asarray, dtype=space.dtype)
+    if isinstance(space, spaces.MultiDiscrete):
+        ours = MultiDiscrete(space.nvec, space.start, JAX_DTYPES.get(space.dtype.name, space.dtype))
+        return ours, functools.partial(np.asarray, dtype=space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return MultiDiscrete(np.full(space.shape, 2), dtype=np.int8), functools.partial(np.asarray, dtype=space.dtype)
     if isinstance(space, spaces.Box):
-        dtype = np.float32 if space.dtype == np.float64 else space.dtype
-        return Box(space.low, space.high, space.shape, dtype), lambda actions: np.asarray(actions, space.dtype)
+        return _action_box(space)
     raise ValueError(
-        f"agents act in Discrete, MultiDiscrete, MultiBinary and Box; this environment's space is {space}."
+        "agents act in Discrete, MultiDiscrete, MultiBinary and Box, and in tuples and dicts of them; this "
+        f"environment's space is {space}."
     )
+
+
+def batch_rows(space: Space, actions: Any) -> Sequence[Any]:
+    """Return a batch of actions ``[B, ...]`` of one of our spaces as B elements of Gymnasium's."""
+    if isinstance(space, DictSpace):
+        parts = {name: batch_rows(member, actions[name]) for name, member in space.spaces.items()}
+        return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+    if isinstance(space, TupleSpace):
+        members = zip(space.spaces, actions, strict=True)
+        return list(zip(*(batch_rows(member, part) for member, part in members), strict=True))
+    # Taken out of an array, a single number is no longer one.
+    return actions if space.shape or isinstance(space, Discrete) else [np.asarray(x) for x in actions]
+
+
+def _action_box(space: Any) -> tuple[Space, Callable[[Any], Any]]:
+    dtype = np.dtype(JAX_DTYPES.get(space.dtype.name, space.dtype))
+    if dtype == space.dtype:
+        return Box(space.low, space.high, space.shape, dtype), functools.partial(np.asarray, dtype=dtype)
+    if np.issubdtype(dtype, np.floating):
+        most = np.finfo(dtype).max
+        low, high = (np.where(np.isinf(x), x, np.clip(x, -most, most)) for x in (space.low, space.high))
+        low, high = low.astype(dtype), high.astype(dtype)
+        inner_low = np.where(low < space.low, np.nextafter(low, np.inf, dtype=dtype), low)
+        inner_high = np.where(high > space.high, np.nextafter(high, -np.inf, dtype=dtype), high)
+        has_room = inner_low <= inner_high  # else no float32 is between the ends
+        box = Box(np.where(has_room, inner_low, low), np.where(has_room, inner_high, low), space.shape, dtype)
+    else:
+        box = Box(space.low, space.high, space.shape, dtype)
+    return box, lambda actions: np.clip(np.asarray(actions, space.dtype), space.low, space.high)

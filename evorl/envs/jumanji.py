@@ -4,8 +4,8 @@ Observations are dicts; their entry ``action_mask`` says which actions are allow
 
 - Its environments end by themselves after ``time_limit`` steps, which they tell as termination. Here they are built
   without a limit, and the clock is evorl's, by default as long: that end is told as truncation.
-- Actions of several parts are numbered: part i of action a is ``numpy.unravel_index(a, parts)[i]``. That needs a mask
-  of whole actions, or none; environments whose masks are of single parts are left out.
+- Agents choose one of all combinations of the parts of an action, see ``evorl.envs.action_conversion``. That needs a
+  mask of whole actions, or none; environments whose masks are of single parts are left out.
 - Whole numbers among the observations have no upper bound where Jumanji's is the time limit.
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from evorl.config.names import missing_in_words, no_such
 from evorl.envs.env import Env, EnvState, compiled
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
 from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space
 from evorl.envs.stack import wrap_env
@@ -81,18 +82,21 @@ class JumanjiAdapter(Env):
         seen = _as_dict(first.observation)
         mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
         with jax.ensure_compile_time_eval():
-            self._parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
-            self._action_space = Discrete(math.prod(self._parts or (action_spec.num_values,)))
+            parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
+            dtype = action_spec.dtype
+            self._action_space: Space = (
+                Discrete(action_spec.num_values) if parts is None else MultiDiscrete(parts, dtype=dtype)
+            )
         if first.reward.shape:
             raise ValueError(f"{jumanji_env!r} pays rewards of shape {first.reward.shape}: {_SEVERAL_AGENTS}.")
-        step = jax.eval_shape(lambda at: jumanji_env.step(at, self._native(jnp.zeros((), jnp.int32))), state)
+        step = jax.eval_shape(lambda at: jumanji_env.step(at, self._action_space.zeros()), state)
         self._has_metrics = jax.tree.structure(first.extras) == jax.tree.structure(step[1].extras)
         # After a step some numbers have other dtypes than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, (step[0], step[1].observation, step[1].extras))
         with jax.ensure_compile_time_eval():
             space = _space(observation_spec, _as_dict(step[1].observation))
         if mask is not None and isinstance(space, DictSpace):
-            masks = Box(False, True, (self._action_space.n,), jnp.bool_)
+            masks = Box(False, True, (math.prod(mask.shape),), jnp.bool_)
             space = DictSpace({**space.spaces, ACTION_MASK: masks})
         self._obs_space = space
 
@@ -102,8 +106,8 @@ class JumanjiAdapter(Env):
         return self._obs_space
 
     @property
-    def action_space(self) -> Discrete:
-        """The numbers of all actions."""
+    def action_space(self) -> Space:
+        """The library's: one choice, or several at once."""
         return self._action_space
 
     @compiled
@@ -115,13 +119,7 @@ class JumanjiAdapter(Env):
     @compiled
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
-        return self._env_state(*self.jumanji_env.step(env_state.env_state, self._native(action)))
-
-    def _native(self, action: Action) -> jax.Array:
-        """The library's action of this number."""
-        if self._parts is None:
-            return action
-        return jnp.stack(jnp.unravel_index(action, self._parts)).astype(self.jumanji_env.action_spec.dtype)
+        return self._env_state(*self.jumanji_env.step(env_state.env_state, action))
 
     def _env_state(self, state: Any, timestep: Any) -> EnvState:
         outcome = (state, timestep.observation, timestep.extras if self._has_metrics else {})

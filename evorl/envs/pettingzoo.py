@@ -12,7 +12,7 @@ import numpy as np
 from evorl.config.gate import admit_arguments
 from evorl.config.names import load_named, missing_in_words, no_such
 from evorl.config.values import positive
-from evorl.envs.gymnasium_spaces import action_space_of, space_of
+from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.types import PyTreeDict
 
@@ -92,7 +92,7 @@ class PettingZooVectorEnv(HostVectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
-        converted = self._convert_actions(actions)
+        converted = batch_rows(self.action_space, self._convert_actions(actions))
         rewards = np.zeros(self._gone.shape, np.float32)
         termination, truncation = np.zeros_like(self._gone), np.zeros_like(self._gone)
         metrics = {name: np.zeros(self._gone.shape, np.float32) for name in self.info_spec}

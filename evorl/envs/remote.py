@@ -13,12 +13,15 @@ import numpy as np
 
 from evorl.config.nodes import plain
 from evorl.config.values import check_names
+from evorl.envs.gymnasium_spaces import JAX_DTYPES
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space
 
 ENV_NAMES = ("simulator",)
 
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
+_CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
 
 
@@ -91,25 +94,39 @@ def make_remote_simulators(
 
 
 def space_from_config(config: Any, name: str) -> Space:
-    """The space that a config tells: ``{n: 3}``, ``{shape: [4], low: -1, high: 1, dtype: float32}``, or such by name.
+    """Return the space that a config describes.
 
-    Bounds are infinite, and numbers float32, where nothing else is said.
+    - ``{n: 3}``: a choice among 0, 1 and 2; ``{n: 3, start: -1}`` among -1, 0 and 1.
+    - ``{n: [2, 3]}``: several choices at once; with ``start``, a number or one for each.
+    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: numbers. Without ``low`` or ``high`` that end is infinite, and
+      so is each that is null in a list of them. ``dtype`` is float32 by default; one of 64 bits is
+      taken as its half.
+    - ``{a: {...}, b: {...}}``: several of them by name.
 
     Raises:
-        ValueError: it is missing, or tells no space; in words.
+        ValueError: it is missing, or describes no space.
     """
     if config is None:
-        raise ValueError(f"{name} is missing: nobody knows it before a simulator has come. Give it, {_EXAMPLES}.")
+        raise ValueError(f"{name} is missing: it is not known before a simulator connects. Give it, {_EXAMPLES}.")
     config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
     if "n" not in config and all(isinstance(value, Mapping) for value in config.values()):
         return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
-    check_names(config, ("n",) if "n" in config else _BOX_KEYS, f"key of {name}")
+    check_names(config, _CHOICE_KEYS if "n" in config else _BOX_KEYS, f"key of {name}")
     try:
         if "n" in config:
-            return Discrete(config["n"])
-        low, high = config.get("low", -np.inf), config.get("high", np.inf)
-        return Box(low, high, config.get("shape"), config.get("dtype", "float32"))
+            n, start = config["n"], config.get("start", 0)
+            return MultiDiscrete(n, start) if isinstance(n, list | tuple) else Discrete(n, start)
+        low, high = _end(config.get("low"), -np.inf), _end(config.get("high"), np.inf)
+        dtype = np.dtype(config.get("dtype", "float32"))
+        return Box(low, high, config.get("shape"), JAX_DTYPES.get(dtype.name, dtype))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name}={dict(config)} is no space: {error} Give it {_EXAMPLES}.") from error
+
+
+def _end(bound: Any, infinite: float) -> Any:
+    """Return a bound, a number or nested lists, with ``infinite`` for null."""
+    if isinstance(bound, list | tuple):
+        return [_end(part, infinite) for part in bound]
+    return infinite if bound is None else bound

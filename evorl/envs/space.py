@@ -7,8 +7,6 @@ environment: batch axes are the caller's. ``sample`` is pure and is vmapped for 
 from __future__ import annotations
 
 import abc
-import enum
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -142,12 +140,22 @@ class Box(Space):
 
 
 class Discrete(Space):
-    """The integers ``0 .. n - 1``, int32 scalars. Raises ``ValueError`` for ``n < 1``."""
+    """The integers ``start .. start + n - 1``, int32 scalars.
 
-    def __init__(self, n: int) -> None:
-        (self.n,) = check_size((max(0, int(n)),))
+    Args:
+        n: number of elements.
+        start: the smallest element.
+
+    Raises:
+        ValueError: ``n < 1``, or integers beyond int32.
+    """
+
+    def __init__(self, n: int, start: int = 0) -> None:
+        (self.n,), self.start = check_size((max(0, int(n)),)), int(start)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
+        if not -(2**31) <= self.start <= 2**31 - self.n:
+            raise ValueError(f"Discrete has int32 elements, and n={n} from start={start} does not fit into them.")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,20 +174,21 @@ class Discrete(Space):
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Uniform."""
-        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+        number = jax.random.randint(key, (), 0, self.n, jnp.int32)
+        return number + self.start if self.start else number
 
     def contains(self, x: Any) -> jax.Array:
         """By value; floats are no elements."""
         x = jnp.asarray(x)
         if not np.issubdtype(x.dtype, np.integer):
             return jnp.zeros(x.shape, jnp.bool_)
-        return (x >= 0) & (x < self.n)
+        return (x >= self.start) & (x - self.start < self.n)
 
     def _identity(self) -> tuple:
-        return (self.n,)
+        return (self.n, self.start)
 
     def __repr__(self) -> str:
-        return f"Discrete({self.n})"
+        return f"Discrete({self.n})" if self.start == 0 else f"Discrete({self.n}, start={self.start})"
 
 
 class DictSpace(Space):
@@ -303,48 +312,3 @@ def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.A
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)
     return (offset + low64.astype(np.uint32)).astype(low.dtype)
-
-
-class ActionSpaces(enum.Flag):
-    """Kinds of action spaces, joined by ``|``. A Box is flat if actions are vectors, bounded if all their ends are."""
-
-    DISCRETE = enum.auto()
-    BOUNDED_BOXES = enum.auto()
-    UNBOUNDED_BOXES = enum.auto()
-    OTHERS = enum.auto()
-    BOXES = BOUNDED_BOXES | UNBOUNDED_BOXES
-    DISCRETE_AND_BOXES = DISCRETE | BOXES
-    ANY = DISCRETE_AND_BOXES | OTHERS
-
-
-_WORDS = {
-    ActionSpaces.DISCRETE: "Discrete spaces",
-    ActionSpaces.BOXES: "flat Boxes",
-    ActionSpaces.BOUNDED_BOXES: "flat, bounded Boxes",
-    ActionSpaces.UNBOUNDED_BOXES: "flat, unbounded Boxes",
-    ActionSpaces.OTHERS: "spaces of other kinds",
-}
-
-
-def in_words(spaces: ActionSpaces) -> str:
-    """``Discrete spaces and flat Boxes``: kinds of action spaces, any of them."""
-    words = []
-    for kind, text in _WORDS.items():
-        if kind in spaces:
-            words.append(text)
-            spaces &= ~kind
-    return " and ".join(words)
-
-
-def kind_of(space: Space) -> ActionSpaces:
-    """The kind that an action space is of."""
-    if isinstance(space, Discrete):
-        return ActionSpaces.DISCRETE
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return ActionSpaces.BOUNDED_BOXES if space.is_bounded else ActionSpaces.UNBOUNDED_BOXES
-    return ActionSpaces.OTHERS
-
-
-def num_outputs(space: Space) -> int:
-    """How many numbers a network gives for an action, or for all of them: A of a Discrete space or a flat Box."""
-    return space.n if isinstance(space, Discrete) else math.prod(space.zeros().shape)

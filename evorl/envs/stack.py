@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from evorl.config.names import load
+from evorl.envs.action_conversion import action_conversion
 from evorl.envs.env import Env
 from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
-from evorl.envs.space import Box, Discrete
+from evorl.envs.space import Discrete
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
-from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
@@ -24,9 +25,10 @@ from evorl.envs.wrappers.skill import SkillWrapper
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
-    From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
-    flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale, skills, vmap with
-    autoreset. So ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
+    From the inside out: randomised physics, action conversion (where agents do not act in the environment's own
+    space), action repeat, episode clock, flatten, select, frame stack, reward transform, reward clip, sparse reward,
+    reward scale, skills, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and
+    ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -57,8 +59,8 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     """``env``, a bare adapter, in the wrappers that options ask for; ``limit`` is the clock's, in decisions."""
-    if isinstance(env.action_space, Box) and _needs_squash(env.action_space):
-        env = ActionSquashWrapper(env)
+    if action_conversion(env.action_space) is not None:
+        env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:
         env = ActionRepeatWrapper(env, chosen.action_repeat)
     env = EpisodeWrapper(env, limit)
@@ -78,7 +80,3 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     if chosen.reward_scale is not None and chosen.reward_scale != 1:
         env = RewardScaleWrapper(env, chosen.reward_scale)
     return env
-
-
-def _needs_squash(space: Box) -> bool:
-    return space.is_bounded and not (bool((space.low == -1).all()) and bool((space.high == 1).all()))

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from evorl.config.command_lines import user_path
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.space_size import check_size
 from evorl.export import FORMATS
@@ -168,7 +169,9 @@ def space_of(described: Mapping[str, Any]) -> Space:
     if kind == "tuple":
         return TupleSpace([space_of(part) for part in described["spaces"]])
     if kind == "discrete":
-        return Discrete(int(described["n"]))
+        return Discrete(int(described["n"]), int(described.get("start", 0)))
+    if kind == "multi_discrete":
+        return MultiDiscrete(described["sizes"], described["start"], described["dtype"])
     if kind == "box":
         low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
         return Box(low, high, described["shape"], described["dtype"])

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from evorl.envs.space import ACTION_MASK, Box, Discrete, Space
+from evorl.envs.action_conversion import leaf_spaces
+from evorl.envs.space import ACTION_MASK, Box, Discrete
 from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
 TOLERANCE = 1e-5
@@ -32,6 +33,7 @@ class Parity:
         difference: the greatest one of any output, relative to the greatest number of that output where that is more
             than 1; of discrete actions it is that of their scores and memory.
         num_same: for how many observations the discrete action is the same; ``None`` where actions are no choices.
+            Whole numbers of a Box are the same if they are next to each other: rounding decides between two shares.
     """
 
     num_observations: int
@@ -98,15 +100,21 @@ def parity_of(policy: PortablePolicy, told: list[dict[str, np.ndarray]], recorde
     """
     difference, same = 0.0, []
     discrete = [port.name for port in policy.results if port.name != SCORES and port.dtype.kind in "iub"]
+    spaces = zip(policy.results, leaf_spaces(policy.action_space), strict=False)  # scores come last
+    counted = [port.name for port, space in spaces if isinstance(space, Box)]
     for ours, theirs in zip(recorded.outputs, told, strict=True):
+        is_same = np.ones(_num_rows(ours), bool)
         for name, expected in ours.items():
             actual = theirs[name]
             if actual.shape != expected.shape:
                 raise NotTheSame(f"{name} is of the shape {actual.shape}, and in JAX of {expected.shape}.")
             if name in discrete:
-                same.append(np.all((actual == expected).reshape(len(expected), -1), axis=1))
+                step = 1 if name in counted else 0
+                apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
+                is_same &= np.all((apart <= step).reshape(len(expected), -1), axis=1)
             else:
                 difference = max(difference, _distance(actual, expected))
+        same.append(is_same)
     return Parity(sum(map(_num_rows, recorded.outputs)), difference, int(np.sum(same)) if discrete else None)
 
 
@@ -127,13 +135,13 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_rows: int) -> dict[str, np.ndarray]:
     """Observations ``[B, ...]`` by name: like those that were seen in training where the policy knows them."""
-    spaces = jax.tree.leaves(_members(policy.obs_space), is_leaf=lambda x: isinstance(x, Space))
+    spaces = leaf_spaces(policy.obs_space)
     known = policy.normalizer or [None] * len(spaces)
     drawn = {}
     for port, space, statistics in zip(policy.observations, spaces, known, strict=True):
         shape = (num_rows, *port.shape)
         if isinstance(space, Discrete):
-            numbers = rng.integers(0, space.n, shape)
+            numbers = space.start + rng.integers(0, space.n, shape)
         elif port.dtype.kind != "f":
             low, high = (np.clip(np.asarray(b, np.float64), -_FAR, _FAR) for b in (space.low, space.high))
             numbers = rng.integers(low.astype(np.int64), high.astype(np.int64) + 1, shape)
@@ -153,11 +161,3 @@ def _drawn_floats(space: Box, statistics: Any, rng: np.random.Generator, shape: 
     is_near = (low > -_FAR) & (high < _FAR)
     within = rng.uniform(np.where(is_near, low, 0.0), np.where(is_near, high, 1.0), shape)
     return np.where(is_near, within, np.clip(rng.standard_normal(shape), low, high))
-
-
-def _members(space: Any) -> Any:
-    """The spaces of arrays in the structure of a space."""
-    inner = getattr(space, "spaces", None)
-    if inner is None:
-        return space
-    return {n: _members(s) for n, s in inner.items()} if hasattr(inner, "items") else tuple(map(_members, inner))

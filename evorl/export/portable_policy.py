@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import Agent, AgentState
+from evorl.envs.action_conversion import leaf_values
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.vector import VectorEnv
 from evorl.export.inlining import Opened
@@ -106,7 +108,7 @@ class PortablePolicy:
 
     def arrays_of(self, obs: Any) -> dict[str, Any]:
         """The arrays of an observation by name, whatever its rows."""
-        return dict(zip((port.name for port in self.observations), _leaves(self.obs_space, obs), strict=True))
+        return dict(zip((port.name for port in self.observations), leaf_values(self.obs_space, obs), strict=True))
 
     def action_of(self, outputs: Mapping[str, Any]) -> Any:
         """The action among the outputs, in the structure of the action space."""
@@ -243,15 +245,6 @@ def _ports(name: str, tree: Any) -> tuple[Port, ...]:
     return tuple(ports)
 
 
-def _leaves(space: Space, value: Any) -> list[Any]:
-    """The arrays of an element in the order of the leaves of the space."""
-    if isinstance(space, DictSpace):
-        return [leaf for name, member in space.spaces.items() for leaf in _leaves(member, value[name])]
-    if isinstance(space, TupleSpace):
-        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in _leaves(member, item)]
-    return [value]
-
-
 def described_space(space: Space) -> dict[str, Any]:
     """A space as plain data; bounds that are infinite are ``null``."""
     if isinstance(space, DictSpace):
@@ -259,7 +252,11 @@ def described_space(space: Space) -> dict[str, Any]:
     if isinstance(space, TupleSpace):
         return {"kind": "tuple", "spaces": [described_space(s) for s in space.spaces]}
     if isinstance(space, Discrete):
-        return {"kind": "discrete", "n": space.n}
+        start = {"start": space.start} if space.start else {}
+        return {"kind": "discrete", "n": space.n, **start}
+    if isinstance(space, MultiDiscrete):
+        sizes, start = space.sizes.tolist(), space.start.tolist()
+        return {"kind": "multi_discrete", "sizes": sizes, "start": start, "dtype": space.dtype.name}
     if isinstance(space, Box):
         low, high = (_bounds(bound) for bound in (space.low, space.high))
         return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.envs.env import Env
 from evorl.envs.host.host_row import HostRow
 from evorl.envs.vector import VectorEnv
-from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
@@ -23,7 +23,7 @@ from evorl.envs.wrappers.reward import (
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
-_MAPPING = (ActionSquashWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
+_MAPPING = (ActionConversionWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
 _OF_REWARDS = (RewardTransformWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
 _OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 
@@ -43,7 +43,8 @@ class FrameMemory(PyTreeData):
 class WrappedRow:
     """The wrappers around one environment of ``env`` around nothing, see ``HostRow``.
 
-    Only those are kept that change what is observed or what an action does: squash, flatten, select and frame stack.
+    Only those are kept that change what is observed or what an action does: action conversion, flatten,
+    select and frame stack.
 
     Args:
         env: a vector environment.

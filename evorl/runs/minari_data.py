@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from evorl.config.names import missing_in_words
+from evorl.envs.action_conversion import ActionConversion, leaf_spaces, leaf_values
+from evorl.envs.gymnasium_spaces import action_space_of
+from evorl.envs.space import Box, Discrete, Space
 from evorl.runs.replay_file import ReplayFileError
 
 PREFIX = "minari:"
+_LEAVE_OUT = "record it again, or leave it out by filter_episodes of the data set."
 
 
 def open_minari_dataset(name: str) -> Any:
@@ -37,17 +41,33 @@ def minari_facts(dataset: Any) -> dict[str, Any]:
     return {"env": None if spec is None else f"gymnasium/{spec.id}", "num_steps": int(dataset.total_steps)}
 
 
-def minari_columns(dataset: Any) -> dict[str, np.ndarray]:
-    """All transitions of a data set; see ``evorl.runs.replay_file`` for the columns.
+def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, np.ndarray]:
+    """Return all transitions of a data set; see ``evorl.runs.replay_file`` for the columns.
 
-    Actions of a bounded box are brought to ``[-1, 1]``, as agents give them.
+    Actions are converted to those of agents, see ``evorl.envs.action_conversion``.
+
+    Args:
+        dataset: a data set of Minari.
+        agent_space: the space in which the agent acts that learns from it; ``None`` for any.
+
+    Raises:
+        ReplayFileError: see ``minari_conversion``; or an action is not in the data set's action space, or an
+            episode's arrays do not fit together.
     """
+    conversion = minari_conversion(dataset, agent_space)
     parts: list[dict[str, np.ndarray]] = []
-    for episode in dataset.iterate_episodes():
+    for number, episode in enumerate(dataset.iterate_episodes()):
+        _check_lengths(episode, number)
         columns: dict[str, np.ndarray] = {}
         for name, observed in _leaves("", episode.observations):
             columns[f"obs{name}"], columns[f"next_obs{name}"] = observed[:-1], observed[1:]
-        columns["actions"] = _as_agents_act(np.asarray(episode.actions), dataset.action_space)
+        invalid = _first_invalid(conversion.env_space, episode.actions)
+        if invalid is not None:
+            raise ReplayFileError(
+                f"the action of step {invalid} of {_episode_name(episode, number)} is not in the data set's action "
+                f"space {dataset.action_space}: {_LEAVE_OUT}"
+            )
+        columns["actions"] = np.asarray(conversion.to_agent(episode.actions))
         columns["rewards"] = np.asarray(episode.rewards, np.float32)
         columns["termination"] = np.asarray(episode.terminations, np.bool_)
         truncation = np.array(episode.truncations, np.bool_)
@@ -55,6 +75,67 @@ def minari_columns(dataset: Any) -> dict[str, np.ndarray]:
         columns["truncation"] = truncation & ~columns["termination"]
         parts.append(columns)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionConversion:
+    """Return the conversion between the data set's actions and those of agents.
+
+    Raises:
+        ReplayFileError: no agent acts in the data set's action space, or the one for ``agent_space`` acts otherwise.
+    """
+    try:
+        conversion = ActionConversion(action_space_of(dataset.action_space)[0])
+    except ValueError as error:
+        raise ReplayFileError(f"actions of this data set cannot be learned from: {error}") from error
+    if agent_space is not None and conversion.agent_space != agent_space:
+        raise ReplayFileError(
+            f"actions of this data set are in {dataset.action_space}, for which agents act in "
+            f"{conversion.agent_space!r}; in this run's environment they act in {agent_space!r}. Choose a data set of "
+            "that environment."
+        )
+    return conversion
+
+
+def _first_invalid(space: Space, actions: Any) -> int | None:
+    """Return the first step whose action is not finite, or of whole numbers not in ``space``; ``None`` without one."""
+    is_valid = np.array(True)
+    for of, leaf in zip(leaf_spaces(space), leaf_values(space, actions), strict=True):
+        flat = np.asarray(leaf).reshape(len(leaf), -1)
+        if isinstance(of, Box):
+            low, high = np.ravel(of.low), np.ravel(of.high)
+        else:
+            low = np.ravel(of.start)
+            high = low + np.ravel(of.n if isinstance(of, Discrete) else of.sizes) - 1
+        if np.issubdtype(of.dtype, np.floating):
+            is_valid = is_valid & np.isfinite(flat).all(axis=1)  # beyond its ends it is clipped
+        else:
+            is_valid = is_valid & ((flat >= low) & (flat <= high) & (flat % 1 == 0)).all(axis=1)
+    return None if is_valid.all() else int(np.argmin(is_valid))
+
+
+def _check_lengths(episode: Any, number: int) -> None:
+    """Refuse an episode whose arrays do not fit together.
+
+    Raises:
+        ReplayFileError: rewards, ends or actions are not one for each step, or observations not one more.
+    """
+    num_steps = len(episode.rewards)
+    lengths = {"terminations": len(episode.terminations), "truncations": len(episode.truncations)}
+    lengths |= {f"actions{name}": len(leaf) for name, leaf in _leaves("", episode.actions)}
+    expected = dict.fromkeys(lengths, num_steps)
+    observed = {f"observations{name}": len(leaf) for name, leaf in _leaves("", episode.observations)}
+    lengths, expected = lengths | observed, expected | dict.fromkeys(observed, num_steps + 1)
+    for name, length in lengths.items():
+        if length != expected[name] or not num_steps:
+            raise ReplayFileError(
+                f"{_episode_name(episode, number)} of the data set has {num_steps} rewards and {length} {name}, and "
+                f"{max(1, expected[name])} are expected (an observation before each step and after the last): "
+                f"{_LEAVE_OUT}"
+            )
+
+
+def _episode_name(episode: Any, number: int) -> str:
+    return f"episode {getattr(episode, 'id', number)}"
 
 
 def _leaves(name: str, observed: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -66,10 +147,3 @@ def _leaves(name: str, observed: Any) -> Iterator[tuple[str, np.ndarray]]:
             yield from _leaves(f"{name}.{i}", value)
     else:
         yield name, np.asarray(observed)
-
-
-def _as_agents_act(actions: np.ndarray, space: Any) -> np.ndarray:
-    low, high = getattr(space, "low", None), getattr(space, "high", None)
-    if low is None or high is None or not (np.isfinite(low).all() and np.isfinite(high).all()):
-        return actions
-    return np.clip((actions - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)

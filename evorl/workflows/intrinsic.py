@@ -23,7 +23,8 @@ from evorl.agents.part_settings import TorsoSettings
 from evorl.config.names import no_such
 from evorl.config.nodes import node_from_config
 from evorl.config.values import checked_mapping
-from evorl.envs.space import ActionSpaces, Discrete, Space, kind_of, num_outputs
+from evorl.envs.action_spaces import ActionSpaces, kind_of, num_outputs
+from evorl.envs.space import Discrete, Space
 from evorl.envs.vector import VectorEnv
 from evorl.networks.curiosity import CuriosityModel, DistillationNetwork
 from evorl.networks.torsos import Torso, build_torso

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from evorl.config.names import load
+from evorl.envs.space import Discrete, Space
 from evorl.execution.programs import on_mesh, over_seeds
 from evorl.ops import processes
 from evorl.ops.collectives import local_indices
@@ -35,8 +36,9 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
     """Raises ``ReplayFileError`` where ``replay.load`` names nothing that fits the workflow; see ``ReplaySettings``."""
     if workflow.num_sharing > 1:
         raise ReplayFileError("replay.load is for one agent with a buffer of its own, not for those that share one.")
-    if named.startswith("minari:"):
-        facts = load(f"{_MINARI}:minari_facts")(_minari_dataset(named))
+    dataset = _minari_dataset(named) if named.startswith("minari:") else None
+    if dataset is not None:
+        facts = load(f"{_MINARI}:minari_facts")(dataset)
     else:
         facts = read_replay_facts(find_replay_file(named))
     title, num_steps = workflow.env.title, facts["num_steps"]
@@ -53,6 +55,8 @@ def check_recorded_steps(workflow: OffPolicyWorkflow, named: str, other_env: boo
     least = max(1, workflow.n_step) * workflow.num_stored_envs
     if num_steps < least:
         raise ReplayFileError(f"{named} has {num_steps:,} transitions, and this workflow needs at least {least:,}.")
+    if dataset is not None:
+        load(f"{_MINARI}:minari_conversion")(dataset, workflow.env.action_space)
     if "columns" in facts:
         described = {
             name: jax.ShapeDtypeStruct((num_steps, *column["shape"]), np.dtype(column["dtype"]))
@@ -71,8 +75,9 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
         ReplayFileError: it does not fit, in words; see ``check_recorded_steps``.
     """
     named, spec = workflow.replay.load, _stored_spec(workflow)
-    columns = _read(named)
+    columns = _read(named, workflow.env.action_space)
     _check_columns(spec, columns, named)
+    _check_choices(workflow.env.action_space, columns["actions"], named)
     steps = _as_batch(spec, columns)
     num_envs = workflow.num_stored_envs
     num_rows = len(columns["rewards"]) // num_envs
@@ -160,9 +165,9 @@ def _minari_dataset(named: str) -> Any:
     return load(f"{_MINARI}:open_minari_dataset")(named.removeprefix("minari:"))
 
 
-def _read(named: str) -> dict[str, np.ndarray]:
+def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
     if named.startswith("minari:"):
-        return load(f"{_MINARI}:minari_columns")(_minari_dataset(named))
+        return load(f"{_MINARI}:minari_columns")(_minari_dataset(named), action_space)
     path = find_replay_file(named)
     return read_columns(path, read_replay_facts(path))
 
@@ -193,6 +198,16 @@ def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) ->
                 f"{name} in {named} is {column.dtype}{list(column.shape[1:])} of a step, and in this environment "
                 f"{leaf.dtype}{list(leaf.shape)}: it is of another environment."
             )
+
+
+def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
+    """Raise ``ReplayFileError`` where a recorded choice ``[N]`` is not one of the agent's."""
+    if isinstance(space, Discrete) and not ((actions >= 0) & (actions < space.n)).all():
+        row = int(np.argmin((actions >= 0) & (actions < space.n)))
+        raise ReplayFileError(
+            f"the action in row {row} of {named} is {actions[row]}, and agents here choose from 0 to {space.n - 1}: it "
+            "is of another environment."
+        )
 
 
 def _as_batch(spec: SampleBatch, columns: Mapping[str, np.ndarray]) -> SampleBatch:

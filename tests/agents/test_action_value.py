@@ -99,5 +99,5 @@ def test_entries_of_actions() -> None:
 
 
 def test_continuous_actions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"ActionValue acts in Discrete spaces.*In it act: A2C, CrossQ.*PPO.*TRPO"):
+    with pytest.raises(ValueError, match=r"ActionValue acts in Discrete spaces.*act in it: A2C, CrossQ.*PPO.*TRPO"):
         _agent("Pendulum-v1")

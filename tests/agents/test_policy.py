@@ -86,5 +86,5 @@ def test_one_entry_of_an_observation() -> None:
 
 
 def test_other_action_spaces_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Policy acts in Discrete spaces and flat Boxes.*In it act: Random\."):
+    with pytest.raises(ValueError, match=r"Policy acts in Discrete spaces and flat Boxes.*act in it: Random\."):
         _agent(_Spaces(Box(-1.0, 1.0, (2, 2))))

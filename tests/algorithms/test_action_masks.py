@@ -11,7 +11,7 @@ import pytest
 
 from evorl.agent import agents_acting_in
 from evorl.envs import create_env
-from evorl.envs.space import ActionSpaces
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.masked_env import MADE_BY, NUM_ACTIONS

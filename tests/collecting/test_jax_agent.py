@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,3 +128,53 @@ def test_a_recorded_trajectory_is_acted_again(recurrent_ppo: tuple[Agent, AgentS
 
     gradients = jax.grad(log_prob)(agent_state.params)
     assert any(np.abs(leaf).max() > 1e-6 for leaf in jax.tree.leaves(gradients))
+
+
+class _Noting(gymnasium.Env):
+    """Notes what it is given, a whole number from 0 to 3 or one of three choices, and ends never."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, action_space: gymnasium.Space) -> None:
+        self.action_space, self.received = action_space, []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.received.append(action)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class _Constant(Agent):
+    """Gives one action: its parameters."""
+
+    def init_params(self, obs_space: Any, action_space: Any, key: Key) -> Any:
+        return PyTreeDict()
+
+    def compute_actions(self, agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Any, PyTreeDict]:
+        return jnp.asarray(agent_state.params.action)[None], PyTreeDict()
+
+    def evaluate_actions(self, agent_state: AgentState, sample_batch: SampleBatch, key: Key) -> tuple[Any, PyTreeDict]:
+        return self.compute_actions(agent_state, sample_batch, key)
+
+
+@pytest.mark.parametrize(
+    ("space", "given", "received"),
+    [
+        (gymnasium.spaces.Discrete(3, start=-1), np.int32(2), 1),
+        (gymnasium.spaces.MultiDiscrete([2, 3]), np.int32(4), [1, 1]),
+        (gymnasium.spaces.Box(0, 3, (1,), np.int32), np.float32([0.9]), [3]),
+        (gymnasium.spaces.Box(-2.0, 2.0, (1,)), np.float32([0.5]), [1.0]),
+    ],
+    ids=repr,
+)
+def test_the_environment_receives_its_own_actions_and_the_agents_are_stored(
+    space: Any, given: Any, received: Any
+) -> None:
+    env = _Noting(space)
+    agent = JaxHostAgent(_Constant(), AgentState(params=PyTreeDict(action=given)))
+    transitions = Collector(env).collect(agent, 2).transitions
+    np.testing.assert_array_equal(transitions.actions, [given, given])
+    np.testing.assert_array_equal(env.received, [received, received])
+    assert all(space.contains(action) for action in env.received)

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv, make_envpool_simulators
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete
 from tests.conformance.host_vector_env import (
     MIDDLE_ROW,
@@ -72,13 +74,12 @@ def test_pictures_have_their_channels_last() -> None:
     np.testing.assert_array_equal(obs[..., :3], start[..., 1:])  # the frames of before, but for the oldest
 
 
-def test_several_choices_are_one() -> None:
+def test_several_choices_stay_several_for_the_pool() -> None:
     env = make_envpool_simulators("Tetris-v0", 3)
-    assert env.action_space == Discrete(40)
-    sent = env._task.pool_actions(np.array([0, 11, 39]))
-    assert (sent.dtype, sent.tolist()) == (np.int32, [[0, 0], [1, 1], [3, 9]])
+    assert env.action_space == MultiDiscrete([4, 10])
+    assert ActionConversion(env.action_space).agent_space == Discrete(40)
     start = env.reset(SEEDS)
-    obs, *_ = env.step(np.array([0, 5, 5]))
+    obs, *_ = env.step(ActionConversion(env.action_space).to_env(np.array([0, 5, 5])))
     assert np.all(env.obs_space.contains(obs))
     assert not start["grid"].any()
     assert obs["grid"].any(axis=(1, 2)).all()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evorl.envs import Discrete
 from evorl.envs.env import AutoresetMode, EnvState
 from evorl.envs.envpool import EnvPoolTask, EnvPoolVectorEnv
 from evorl.envs.envpool_compiled import EnvPoolXlaEnv, create_compiled_envpool_env
@@ -173,13 +174,23 @@ def test_older_state_is_refused_in_words_and_a_reset_helps() -> None:
     [
         ("Cartpole-v1", {}, "no environment of EnvPool 'Cartpole-v1'. Did you mean 'CartPole-v1'"),
         ("CartPole-v1", {"sed": 1}, "no option of envpool/CartPole-v1 'sed'"),
-        ("Tetris-v0", {}, "one choice or real numbers, and actions of Tetris-v0 are MultiDiscrete"),
         ("CartPole-v1", {"autoreset_mode": "envpool"}, "autoreset_mode=envpool is for JAX environments"),
     ],
 )
 def test_errors_in_words(name: str, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         create_compiled_envpool_env(name, **options)
+
+
+def test_several_choices_at_once_are_stepped_as_from_the_host() -> None:
+    env = create_compiled_envpool_env("Tetris-v0", parallel=2)
+    assert env.action_space == Discrete(40)
+    state = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    for i in range(3):
+        state = step(state, jnp.array([i, i + 2], jnp.int32))
+    assert bool(env.obs_space.contains(state.obs).all())
+    assert state.info.steps.tolist() == [3, 3]
 
 
 def test_partial_reset_and_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from evorl.envs import Box, DictSpace, Discrete, TupleSpace
-from evorl.envs.gymnasium_spaces import action_space_of, space_of
+from evorl.envs.action_conversion import ActionConversion
+from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
+
+KEYS = jax.random.split(jax.random.key(0), 64)
 
 
 @pytest.mark.parametrize(
@@ -29,22 +33,49 @@ def test_spaces_of_observations(theirs: Any, ours: Any) -> None:
     assert space_of(theirs) == ours
 
 
-def test_choices_at_once_are_one_choice_among_all_combinations() -> None:
-    space, convert = action_space_of(spaces.MultiDiscrete([2, 3], start=[0, 5]))
-    assert space == Discrete(6)
-    np.testing.assert_array_equal(convert(np.arange(6)), [[0, 5], [0, 6], [0, 7], [1, 5], [1, 6], [1, 7]])
-    space, convert = action_space_of(spaces.MultiBinary(2))
-    np.testing.assert_array_equal(convert(np.arange(4)), [[0, 0], [0, 1], [1, 0], [1, 1]])
-    space, convert = action_space_of(spaces.Discrete(3, start=-1))
-    np.testing.assert_array_equal(convert(np.arange(3)), [-1, 0, 1])
-    space, convert = action_space_of(spaces.Box(-2.0, 2.0, (1,), np.float64))
-    assert convert(np.zeros((2, 1), np.float32)).dtype == np.float64
+_BETWEEN = spaces.Box(0.1, 0.1, (2,), np.float64)  # has no float32
+_ACTION_SPACES = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-1),
+    spaces.MultiDiscrete([2, 3], start=[0, 5]),
+    spaces.MultiDiscrete([[2, 3], [4, 1]], dtype=np.int16),
+    spaces.MultiBinary(2),
+    spaces.MultiBinary([2, 2]),
+    spaces.Box(-2.0, 2.0, (1,)),
+    spaces.Box(np.array([0.0, -np.inf, -3.0]), np.array([np.inf, 1.0, 0.1]), dtype=np.float64),
+    spaces.Box(-0.1, 0.1, (2, 2), np.float64),
+    _BETWEEN,
+    spaces.Box(-1e300, np.finfo(np.float64).max, (2,), np.float64),
+    spaces.Box(-7, 300, (2,), np.int64),
+    spaces.Box(0, 255, (), np.uint8),
+    spaces.Box(0, 9, (1,), np.uint64),
+    spaces.Tuple([spaces.Discrete(2), spaces.MultiBinary(3)]),
+    spaces.Dict({"b": spaces.Box(0.1, 0.7, (2,), np.float64), "a": spaces.Box(-3, 3, (1,), np.int8)}),
+]
 
 
-@pytest.mark.parametrize(
-    ("space", "says"),
-    [(spaces.MultiDiscrete([100] * 4), "100,000,000 combinations"), (spaces.Text(4), "agents act in")],
-)
-def test_actions_that_no_agent_has_are_refused_in_words(space: Any, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        action_space_of(space)
+@pytest.mark.parametrize("theirs", _ACTION_SPACES, ids=repr)
+def test_what_an_agent_does_is_an_action_of_gymnasium(theirs: Any) -> None:
+    ours, to_dtypes = action_space_of(theirs)
+    conversion = ActionConversion(ours)
+    actions = jax.jit(lambda keys: conversion.to_env(jax.vmap(conversion.agent_space.sample)(keys)))(KEYS)
+    assert bool(ours.contains(actions).all())
+    for action in batch_rows(ours, jax.tree.map(np.asarray, actions)):
+        assert theirs.contains(action) or theirs == _BETWEEN, f"exported: {action}"
+    for action in batch_rows(ours, to_dtypes(jax.tree.map(np.asarray, actions))):
+        assert theirs.contains(action), f"played: {action}"
+        leaves = jax.tree.leaves(jax.tree.map(lambda x: np.asarray(x).dtype.name, action))
+        assert leaves == [space.dtype.name for space in _arrays(theirs)]
+
+
+def _arrays(space: Any) -> list[Any]:
+    members = getattr(space, "spaces", None)
+    if members is None:
+        return [space]
+    parts = [members[name] for name in sorted(members)] if hasattr(members, "items") else members
+    return [leaf for part in parts for leaf in _arrays(part)]
+
+
+def test_other_kinds_of_actions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Discrete, MultiDiscrete, MultiBinary and Box.*Text"):
+        action_space_of(spaces.Text(4))

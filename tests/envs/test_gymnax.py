@@ -16,7 +16,7 @@ import pytest
 from evorl.envs import AutoresetMode, Box, Discrete, create_wrapped_gymnax_env
 from evorl.envs.gymnax import CLASSES, ENV_NAMES, EXCLUDED, GymnaxAdapter
 from evorl.envs.gymnax_import import SWITCH, load_environment_class
-from evorl.envs.wrappers import ActionSquashWrapper, VectorEnv
+from evorl.envs.wrappers import ActionConversionWrapper, VectorEnv
 from tests.conformance.env import VectorEnvContract
 
 
@@ -141,7 +141,7 @@ def test_spaces_are_converted() -> None:
     pendulum = create_wrapped_gymnax_env("Pendulum-v1")
     assert pendulum.action_space == Box(-1.0, 1.0, (1,))
     assert pendulum.unwrapped.action_space == Box(-2.0, 2.0, (1,))
-    assert not isinstance(create_wrapped_gymnax_env("MountainCarContinuous-v0").env.env, ActionSquashWrapper)
+    assert not isinstance(create_wrapped_gymnax_env("MountainCarContinuous-v0").env.env, ActionConversionWrapper)
     # Declared as integers, returned as floats; and the other way round.
     assert create_wrapped_gymnax_env("Catch-bsuite").obs_space.dtype == np.float32
     lake = create_wrapped_gymnax_env("FrozenLake-misc")

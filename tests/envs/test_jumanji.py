@@ -14,6 +14,7 @@ import pytest
 from evorl.agent import random_actions
 from evorl.envs import AutoresetMode, Box, Discrete, create_env
 from evorl.envs import jumanji as adapter
+from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.jumanji import ENV_NAMES, EXCLUDED, JumanjiAdapter, create_wrapped_jumanji_env
 from evorl.envs.wrappers import VectorEnv
 from tests.conformance.env import EnvContract, VectorEnvContract
@@ -84,7 +85,7 @@ def test_actions_of_several_parts_are_numbered_as_their_masks() -> None:
     env = create_wrapped_jumanji_env("Minesweeper-v0").unwrapped
     state = env.reset(jax.random.key(0))
     assert state.obs.action_mask.all()
-    after = env.step(state, jnp.asarray(37))
+    after = env.step(state, ActionConversion(env.action_space).to_env(jnp.asarray(37)))
     assert not after.obs.action_mask[37]
     assert after.obs.action_mask.sum() == 99
     assert after.obs.board[3, 7] >= 0 or after.done  # a mine, if it was one

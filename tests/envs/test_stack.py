@@ -10,8 +10,8 @@ from evorl.envs import AutoresetMode, Box, Discrete, create_wrapped_gymnax_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
     VECTOR_ENVS,
+    ActionConversionWrapper,
     ActionRepeatWrapper,
-    ActionSquashWrapper,
     EpisodeWrapper,
     FrameStackWrapper,
     ObsFlattenWrapper,
@@ -47,7 +47,7 @@ def test_order_of_layers() -> None:
         ObsFlattenWrapper,
         EpisodeWrapper,
         ActionRepeatWrapper,
-        ActionSquashWrapper,
+        ActionConversionWrapper,
     ]
     assert env.obs_space.shape == (6,)
     assert env.max_episode_steps == 100
@@ -100,5 +100,5 @@ def test_unknown_options_are_refused() -> None:
 
 
 def test_bounded_actions_are_squashed_and_others_left() -> None:
-    assert not has_layer(wrap_env(ProbeEnv("best_action", continuous=True)).env, ActionSquashWrapper)
-    assert not has_layer(wrap_env(ProbeEnv("best_action")).env, ActionSquashWrapper)
+    assert not has_layer(wrap_env(ProbeEnv("best_action", continuous=True)).env, ActionConversionWrapper)
+    assert not has_layer(wrap_env(ProbeEnv("best_action")).env, ActionConversionWrapper)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from evorl.runs.minari_data import minari_columns, minari_facts, open_minari_dataset
+from evorl.envs import Discrete
+from evorl.runs.minari_data import minari_columns, minari_conversion, minari_facts, open_minari_dataset
 from evorl.runs.replay_file import ReplayFileError
 from tests.support.small_workflows import small
 
@@ -87,3 +91,74 @@ def test_a_missing_package_is_told_with_its_install_line(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(ImportError, match=r"pip install 'minari\[hdf5\]>=0.5'"):
         open_minari_dataset(NAME)
+
+
+def _recorded(space: spaces.Space, actions: Any, num_observations: int | None = None) -> Any:
+    """A data set of two episodes with these actions, as Minari shows it."""
+
+    def episode(number: int) -> Any:
+        num_steps = len(jax.tree.leaves(actions)[0])
+        observations = np.arange(num_steps + 1 if num_observations is None else num_observations, dtype=np.float32)
+        ends = np.zeros(num_steps, bool)
+        return SimpleNamespace(
+            id=number,
+            observations=observations[:, None],
+            actions=actions,
+            rewards=observations[: num_steps + 1][:num_steps] + 1.0,
+            terminations=ends,
+            truncations=ends,
+        )
+
+    return SimpleNamespace(action_space=space, iterate_episodes=lambda: iter([episode(3), episode(7)]))
+
+
+@pytest.mark.parametrize(
+    ("space", "recorded", "learned"),
+    [
+        (spaces.Discrete(3, start=-1), [-1, 0, 1], [0, 1, 2]),
+        (spaces.MultiDiscrete([2, 3], start=[0, 5]), [[0, 5], [1, 7]], [0, 5]),
+        (spaces.MultiBinary(2), np.array([[0, 1], [1, 1]], np.int8), [1, 3]),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), (np.array([0, 1]), np.array([2, 0])), [2, 3]),
+        (
+            spaces.Box(np.float32([2.0, 0.0]), np.float32([2.0, 4.0])),
+            [[2.0, 1.0], [2.0, 4.0]],
+            [[0.0, -0.5], [0.0, 1.0]],
+        ),
+        (spaces.Box(-2, 3, (1,), np.int64), [[-2], [3]], [[-5 / 6], [5 / 6]]),
+        (spaces.Box(-3.4e38, 3.4e38, (1,)), [[-3.4e38], [3.4e38]], [[-1.0], [1.0]]),
+        (spaces.Box(-np.inf, np.inf, (1,)), [[-3.0], [40.0]], [[-3.0], [40.0]]),
+    ],
+    ids=repr,
+)
+def test_recorded_actions_become_those_of_agents(space: Any, recorded: Any, learned: Any) -> None:
+    actions = recorded if isinstance(recorded, tuple) else np.asarray(recorded)
+    columns = minari_columns(_recorded(space, actions))
+    np.testing.assert_allclose(columns["actions"], [*learned, *learned], rtol=1e-6)
+    assert np.isfinite(columns["actions"]).all()
+
+
+@pytest.mark.parametrize("num_observations", [3, 5])
+def test_an_episode_whose_arrays_do_not_fit_is_refused_with_its_number(num_observations: int) -> None:
+    dataset = _recorded(spaces.Discrete(2), np.array([0, 1, 0]), num_observations)
+    with pytest.raises(ReplayFileError, match=rf"episode 3 .* 3 rewards and {num_observations} observations.* 4 are"):
+        minari_columns(dataset)
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "says"),
+    [
+        (spaces.Discrete(3), [0, 3], r"step 1 of episode 3 .*Discrete\(3\)"),
+        (spaces.Box(0, 4, (1,), np.int32), [[0.5], [1.0]], "step 0 of episode 3"),
+        (spaces.Box(-1.0, 1.0, (1,)), [[0.0], [np.nan]], "step 1 of episode 3"),
+    ],
+)
+def test_actions_outside_of_their_space_are_refused(space: Any, actions: Any, says: str) -> None:
+    with pytest.raises(ReplayFileError, match=says):
+        minari_columns(_recorded(space, np.asarray(actions)))
+
+
+def test_a_data_set_of_other_actions_is_refused() -> None:
+    with pytest.raises(ReplayFileError, match=r"Discrete\(3\).*Discrete\(2\)"):
+        minari_conversion(_recorded(spaces.Discrete(3), np.array([0])), Discrete(2))
+    with pytest.raises(ReplayFileError, match="Text"):
+        minari_conversion(_recorded(spaces.Text(3), np.array([0])))

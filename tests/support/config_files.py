@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from evorl.agent import Agent
 from evorl.cli.composition import AGENT_PARTS, compose_config, config_folder
 from evorl.config.defaults import merged
-from evorl.envs.space import ActionSpaces
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.workflows.assembly import workflow_class
 
 CONFIGS = config_folder()

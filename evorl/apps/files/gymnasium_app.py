@@ -96,24 +96,33 @@ def seen(obs: Any, frames: dict[str, Any] | None) -> Any:
 
 
 def as_action(action: Any, space: Any) -> Any:
-    """The action of a Gymnasium space that an agent means."""
+    """Return an agent's action, which counts choices from 0, as one of a Gymnasium space."""
     import numpy as np
 
-    if hasattr(space, "n"):
+    if hasattr(space, "low"):
+        return np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
+    if not space.shape:
         return int(action) + int(space.start)
-    return np.clip(np.asarray(action, space.dtype).reshape(space.shape), space.low, space.high)
+    return (np.asarray(action).reshape(space.shape) + getattr(space, "start", 0)).astype(space.dtype)
 
 
 def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
     """``obs_space`` and ``action_space`` of an environment, as ``app.yaml`` has them."""
-    obs = _as_setting(env.observation_space)
+    import numpy as np
+
+    obs, action = _as_setting(env.observation_space), None
     if frames is not None:
         shape = list(seen(env.observation_space.sample(), frames).shape)
         obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
-    return {"obs_space": obs, "action_space": _as_setting(env.action_space)}
+    if hasattr(env.action_space, "nvec"):
+        action = {"n": env.action_space.nvec.tolist()}
+    elif hasattr(env.action_space, "n") and env.action_space.shape:
+        action = {"n": np.full(env.action_space.shape, 2).tolist()}
+    return {"obs_space": obs, "action_space": action or _as_setting(env.action_space, every_end=True)}
 
 
-def _as_setting(space: Any) -> dict[str, Any]:
+def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:
+    """Describe a space; of a Box with infinite ends the finite ones too where ``every_end`` says so."""
     import numpy as np
 
     if hasattr(space, "n") and not space.shape:
@@ -121,11 +130,19 @@ def _as_setting(space: Any) -> dict[str, Any]:
     if not hasattr(space, "low"):
         stop(f"{space} is neither a number of choices nor a box of numbers: write a script of your own for it")
     setting: dict[str, Any] = {"shape": list(space.shape), "dtype": str(space.dtype)}
-    if np.isfinite(space.low).all() and np.isfinite(space.high).all():
-        same = np.ptp(space.low) == 0 and np.ptp(space.high) == 0
-        bounds = [x.flat[0].item() if same else x.tolist() for x in (space.low, space.high)]
+    is_finite = np.isfinite([space.low, space.high])
+    if is_finite.all() or (every_end and is_finite.any()):
+        same = (space.low == space.low.flat[0]).all() and (space.high == space.high.flat[0]).all()
+        bounds = [_finite(x.flat[0].item() if same else x.tolist()) for x in (space.low, space.high)]
         setting |= dict(zip(("low", "high"), bounds, strict=True))
     return setting
+
+
+def _finite(bound: Any) -> Any:
+    """Return a bound, a number or nested lists, with null for infinity, as ``app.yaml`` has it."""
+    if isinstance(bound, list):
+        return [_finite(part) for part in bound]
+    return bound if abs(bound) < float("inf") else None
 
 
 def check_spaces(options: Options, found: dict[str, Any]) -> None:

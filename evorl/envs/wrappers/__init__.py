@@ -8,7 +8,7 @@ from evorl.envs.vector import (
     VmapAutoResetWrapper,
     VmapWrapper,
 )
-from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
+from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
@@ -22,8 +22,8 @@ from evorl.envs.wrappers.wrapper import Wrapper
 
 __all__ = [
     "VECTOR_ENVS",
+    "ActionConversionWrapper",
     "ActionRepeatWrapper",
-    "ActionSquashWrapper",
     "EnvPoolVmapAutoResetWrapper",
     "EpisodeWrapper",
     "FastVmapAutoResetWrapper",

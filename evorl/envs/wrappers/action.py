@@ -8,51 +8,41 @@ import jax
 import jax.numpy as jnp
 
 from evorl.config.values import positive
+from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.env import Env, EnvState
-from evorl.envs.space import Box
+from evorl.envs.space import Space
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where
 from evorl.types import Action, PyTreeDict
 
 
-class ActionSquashWrapper(Wrapper):
-    """Actions are given in ``[-1, 1]`` and reach the environment in its own ``[low, high]``.
-
-    The map is affine; actions outside ``[-1, 1]`` are clipped first.
+class ActionConversionWrapper(Wrapper):
+    """Takes actions of agents and hands the environment its own, see ``ActionConversion``.
 
     Raises:
-        ValueError: the environment's action space is no bounded ``Box``.
+        NoActionConversion: no agent can act in the environment's action space.
     """
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        space = env.action_space
-        if not isinstance(space, Box) or not space.is_bounded:
-            raise ValueError(f"ActionSquashWrapper needs a bounded Box of actions, got {space}.")
-        self._inner_space = space
-        self._space = Box(-1.0, 1.0, space.shape, space.dtype)
+        self.conversion = ActionConversion(env.action_space)
 
     @property
-    def action_space(self) -> Box:
-        """``Box(-1, 1)`` of the same shape."""
-        return self._space
+    def action_space(self) -> Space:
+        """The space in which agents act."""
+        return self.conversion.agent_space
 
     @property
     def goal_task(self) -> Any:
-        """See ``Env.goal_task``: its rewards are of squashed actions."""
-        task = self.env.goal_task
+        """See ``Env.goal_task``: its rewards are of agents' actions."""
+        task, to_env = self.env.goal_task, self.conversion.to_env
         return task and task.with_reward(
-            lambda achieved, desired, action, obs: task.reward_fn(achieved, desired, self._inner_action(action), obs)
+            lambda achieved, desired, action, obs: task.reward_fn(achieved, desired, to_env(action), obs)
         )
 
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
-        return self.env.step(env_state, self._inner_action(action))
-
-    def _inner_action(self, action: Action) -> Action:
-        low, high = self._inner_space.low, self._inner_space.high
-        share = (jnp.clip(action, -1.0, 1.0) + 1.0) / 2.0
-        return low + share * (high - low)
+        return self.env.step(env_state, self.conversion.to_env(action))
 
 
 class ActionRepeatWrapper(Wrapper):

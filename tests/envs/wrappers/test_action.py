@@ -1,16 +1,14 @@
-"""Squashed and repeated actions."""
+"""Converted and repeated actions."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from evorl.envs import Box, Env, EnvState
-from evorl.envs.wrappers import ActionRepeatWrapper, ActionSquashWrapper, EpisodeWrapper
+from evorl.envs.wrappers import ActionConversionWrapper, ActionRepeatWrapper, EpisodeWrapper
 from evorl.types import PyTreeDict
-from tests.support.probe_envs import ProbeEnv
 
 
 class Echo(Env):
@@ -40,18 +38,19 @@ class Echo(Env):
         return EnvState(env_state=t, obs=obs, reward=jnp.asarray(reward, jnp.float32), done=done, info=info)
 
 
-def test_squash_maps_the_unit_box_to_the_bounds() -> None:
-    env = ActionSquashWrapper(Echo())
+def test_the_unit_box_reaches_the_bounds() -> None:
+    env = ActionConversionWrapper(Echo())
     assert env.action_space == Box(-1.0, 1.0, (2,))
     state = env.reset(jax.random.key(0))
     for action, expected in ([-1, -1], [0, 0]), ([1, 1], [10, 20]), ([0, 0.5], [5, 15]), ([-3, 3], [0, 20]):
         np.testing.assert_allclose(env.step(state, jnp.asarray(action, jnp.float32)).obs, expected)
 
 
-def test_squash_needs_bounds() -> None:
-    for env in (Echo(high=np.inf), ProbeEnv("best_action")):
-        with pytest.raises(ValueError, match="needs a bounded Box"):
-            ActionSquashWrapper(env)
+def test_a_single_end_is_kept() -> None:
+    env = ActionConversionWrapper(Echo(high=np.inf))
+    assert env.action_space == Box(-np.inf, np.inf, (2,))
+    state = env.step(env.reset(jax.random.key(0)), jnp.asarray([-50.0, 60.0]))
+    np.testing.assert_allclose(state.obs, [0.0, 60.0], atol=1e-6)
 
 
 def test_repeat_sums_rewards_and_stops_at_the_end() -> None:

@@ -19,7 +19,7 @@ from evorl.envs.goals.task import is_goal_space
 from evorl.envs.gymnax import create_wrapped_gymnax_env
 from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import (
-    ActionSquashWrapper,
+    ActionConversionWrapper,
     EpisodeWrapper,
     RewardClipWrapper,
     RewardScaleWrapper,
@@ -129,7 +129,7 @@ def test_goals_that_an_environment_has_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize("wrapped", [lambda env: RewardScaleWrapper(env, 0.5), lambda env: RewardClipWrapper(env, 7.0)])
 def test_what_a_goal_is_worth_goes_through_the_wrappers(wrapped: Any) -> None:
     """The reward of a step is that which the task tells of it, whatever stands around."""
-    env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionSquashWrapper(_mountain_car()), 20)), 4)
+    env = VmapAutoResetWrapper(wrapped(EpisodeWrapper(ActionConversionWrapper(_mountain_car()), 20)), 4)
     task = required_goal_task(env, "replay.hindsight")
     obs, actions, next_obs, reward, *_ = _played(env, env.reset(jax.random.key(0)), 30)
     told = jax.vmap(jax.vmap(task.outcome))(next_obs.achieved_goal, obs.desired_goal, actions, next_obs.observation)

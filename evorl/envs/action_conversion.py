@@ -1,0 +1,191 @@
+"""The conversion between the actions of an environment and those of agents, and its inverse.
+
+Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and flat boxes of float32, each dimension of which
+is [-1, 1] or the whole line. Adapters declare the action space of the environment itself; ``ActionConversion`` maps
+one to the other. Everything that an agent plays, that is exported or that is read from a file goes through it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.envs.box_intervals import BoxIntervals, NoActionConversion, array_namespace
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.types import Action, ByValue
+
+MOST_JOINT_ACTIONS = 2**14
+
+
+class ActionConversion(ByValue):
+    """Maps actions of agents to those of an environment, and back.
+
+    Choices (Discrete, MultiDiscrete, tuples and dicts of them) become one ``Discrete(n)``, the last choice changing
+    fastest. Boxes of any shape (tuples and dicts of them) become one flat ``Box`` of float32. Each of its dimensions is
+
+    - [-1, 1] where both ends are finite; ``to_env`` is affine there and clips. Of whole numbers, each has an equal
+      share of [-1, 1];
+    - the whole line where one end is finite; ``to_env`` is softplus from that end;
+    - the whole line where none is; ``to_env`` is the identity.
+
+    Both functions take any leading axes, and NumPy or JAX arrays. They are pure and can be traced.
+
+    Args:
+        env_space: the action space of the environment.
+
+    Attributes:
+        env_space: as given.
+        agent_space: the space in which agents act.
+
+    Raises:
+        NoActionConversion: choices beside boxes, more than ``MOST_JOINT_ACTIONS`` combinations of choices, a dimension
+            of more than ``MOST_WHOLE_NUMBERS`` whole numbers, or no dimension at all.
+    """
+
+    def __init__(self, env_space: Space) -> None:
+        self.env_space = env_space
+        leaves = leaf_spaces(env_space)
+        self._structure = jax.tree.structure(env_space.spec)
+        choices = [space for space in leaves if isinstance(space, Discrete | MultiDiscrete)]
+        boxes = [space for space in leaves if isinstance(space, Box)]
+        self._intervals: BoxIntervals | None = None
+        if choices and len(choices) == len(leaves):
+            self.agent_space: Space = Discrete(_num_combinations(env_space, choices))
+        elif boxes and len(boxes) == len(leaves):
+            self._intervals = BoxIntervals(env_space, boxes)
+            self.agent_space = self._intervals.agent_space
+        else:
+            raise NoActionConversion(
+                f"agents act in choices (Discrete, MultiDiscrete, MultiBinary) or in Boxes, alone or in a tuple or "
+                f"dict of the same kind; this environment's action space is {env_space!r}. Wrap it into one of them."
+            )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether agents act in the environment's own space."""
+        return self.agent_space == self.env_space
+
+    def to_env(self, action: Action) -> Any:
+        """Convert actions ``[..., *agent_shape]`` of an agent to those of the environment, in its shapes and dtypes."""
+        if self.is_identity:
+            return action
+        arrays = self._choices_of(action) if self._intervals is None else self._intervals.to_env(action)
+        return jax.tree.unflatten(self._structure, arrays)
+
+    def to_agent(self, action: Any) -> Action:
+        """Convert actions of the environment to those of an agent: the inverse of ``to_env``.
+
+        Of whole numbers in a Box it is the middle of their share, of a dimension with equal ends 0. A value at, or
+        beyond, the one finite end of a dimension is taken as the nearest one within that float32 tells from it.
+        """
+        leaves = leaf_values(self.env_space, action)
+        if self._intervals is not None:  # also of [-1, 1], beyond which a recorded action may be
+            return self._intervals.to_agent(leaves)
+        return action if self.is_identity else self._number_of(leaves)
+
+    def _choices_of(self, number: Any) -> list[Any]:
+        xp, leaves = array_namespace(number), leaf_spaces(self.env_space)
+        number, total = xp.asarray(number), math.prod(_sizes(leaves).tolist())
+        rest, converted = total, []
+        for space in leaves:
+            parts = []
+            for size in _sizes([space]).tolist():
+                before, rest = rest, rest // size
+                part = _quotient(xp, number, rest)
+                parts.append(part if before == total else part - _quotient(xp, number, before) * size)
+            if isinstance(space, Discrete):
+                converted.append((parts[0] + space.start).astype(space.dtype))
+            else:
+                joined = xp.stack(parts, axis=-1).reshape((*number.shape, *space.shape))
+                start = space.start.astype(np.int32)
+                converted.append((joined + start if start.any() else joined).astype(space.dtype))
+        return converted
+
+    def _number_of(self, leaves: Sequence[Any]) -> Any:
+        xp, number = array_namespace(*leaves), 0
+        for space, leaf in zip(leaf_spaces(self.env_space), leaves, strict=True):
+            leaf = xp.asarray(leaf).astype(np.int32) - np.asarray(space.start, np.int32)
+            parts = leaf.reshape((*leaf.shape[: leaf.ndim - len(space.shape)], -1))
+            for i, size in enumerate(_sizes([space]).tolist()):
+                number = number * size + parts[..., i]
+        return number
+
+    def _identity(self) -> Any:
+        return self.env_space
+
+    def __repr__(self) -> str:
+        return f"ActionConversion({self.env_space!r})"
+
+
+def leaf_spaces(space: Space) -> list[Any]:
+    """List the spaces of the arrays of an element, in the order of the leaves of ``space.spec``."""
+    if isinstance(space, DictSpace):
+        return [leaf for member in space.spaces.values() for leaf in leaf_spaces(member)]
+    if isinstance(space, TupleSpace):
+        return [leaf for member in space.spaces for leaf in leaf_spaces(member)]
+    return [space]
+
+
+def leaf_values(space: Space, value: Any) -> list[Any]:
+    """List the arrays of an element, in the order of the leaves of ``space.spec``."""
+    if isinstance(space, DictSpace):
+        return [leaf for name, member in space.spaces.items() for leaf in leaf_values(member, value[name])]
+    if isinstance(space, TupleSpace):
+        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in leaf_values(member, item)]
+    return [value]
+
+
+@functools.lru_cache(maxsize=256)
+def action_conversion(env_space: Space) -> ActionConversion | None:
+    """Return the conversion for an action space; ``None`` where agents act in that space itself, or not at all."""
+    try:
+        conversion = ActionConversion(env_space)
+    except NoActionConversion:
+        return None
+    return None if conversion.is_identity else conversion
+
+
+def seen_by_agents(env: Any) -> Any:
+    """Return ``env`` with the action space in which agents act, as simulators without wrappers do not have it."""
+    conversion = action_conversion(env.action_space)
+    return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
+
+
+class _SeenByAgents:
+    def __init__(self, env: Any, action_space: Space) -> None:
+        self._env, self.action_space = env, action_space
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+
+def _num_combinations(space: Space, choices: Sequence[Any]) -> int:
+    if not _sizes(choices).size:
+        raise NoActionConversion(f"an action needs at least one choice, and the action space is {space!r}.")
+    count = math.prod(_sizes(choices).tolist())
+    if len(choices) == 1 and isinstance(choices[0], Discrete):
+        return count
+    if count > MOST_JOINT_ACTIONS:
+        raise NoActionConversion(
+            f"{space!r} has {count:,} combinations, more than {MOST_JOINT_ACTIONS:,}, of which agents choose one. Let "
+            "the environment take fewer choices at a time."
+        )
+    return count
+
+
+def _sizes(choices: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([np.ravel(space.n if isinstance(space, Discrete) else space.sizes) for space in choices])
+
+
+def _quotient(xp: Any, number: Any, divisor: int) -> Any:
+    """Return ``number // divisor`` of numbers that are not negative."""
+    if divisor == 1:
+        return number
+    return jax.lax.div(number, jnp.full_like(number, divisor)) if xp is jnp else number // divisor

@@ -1,0 +1,66 @@
+"""Kinds of action spaces, by which agents say where they can act."""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import numpy as np
+
+from evorl.envs.space import Box, Discrete, Space
+
+
+class ActionSpaces(enum.Flag):
+    """Kinds of action spaces, joined by ``|``.
+
+    A Box is flat if its elements are vectors. It is bounded if every end is finite, else unbounded, also where only
+    some of its dimensions are.
+    """
+
+    DISCRETE = enum.auto()
+    BOUNDED_BOXES = enum.auto()
+    UNBOUNDED_BOXES = enum.auto()
+    OTHERS = enum.auto()
+    BOXES = BOUNDED_BOXES | UNBOUNDED_BOXES
+    DISCRETE_AND_BOXES = DISCRETE | BOXES
+    ANY = DISCRETE_AND_BOXES | OTHERS
+
+
+_WORDS = {
+    ActionSpaces.DISCRETE: "Discrete spaces",
+    ActionSpaces.BOXES: "flat Boxes",
+    ActionSpaces.BOUNDED_BOXES: "flat, bounded Boxes",
+    ActionSpaces.UNBOUNDED_BOXES: "flat, unbounded Boxes",
+    ActionSpaces.OTHERS: "spaces of other kinds",
+}
+
+
+def describe_kinds(spaces: ActionSpaces) -> str:
+    """List kinds of action spaces: ``Discrete spaces and flat Boxes``."""
+    words = []
+    for kind, text in _WORDS.items():
+        if kind in spaces:
+            words.append(text)
+            spaces &= ~kind
+    return " and ".join(words)
+
+
+def kind_of(space: Space) -> ActionSpaces:
+    """Return the kind of an action space."""
+    if isinstance(space, Discrete) and space.start == 0:
+        return ActionSpaces.DISCRETE
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return ActionSpaces.BOUNDED_BOXES if space.is_bounded else ActionSpaces.UNBOUNDED_BOXES
+    return ActionSpaces.OTHERS
+
+
+def num_outputs(space: Space) -> int:
+    """Return A: the number of actions of a Discrete space, or the number of dimensions of a flat Box."""
+    return space.n if isinstance(space, Discrete) else math.prod(space.shape)
+
+
+def bounded_dimensions(space: Space) -> tuple[bool, ...]:
+    """Return for each dimension of a flat Box whether both its ends are finite; empty where all are, or for choices."""
+    if not isinstance(space, Box) or space.is_bounded:
+        return ()
+    return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

@@ -1,0 +1,174 @@
+"""Actions in Boxes: the map between an agent's flat vector of float32 and arrays within bounds, and its inverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.envs.space import Box, Space
+
+MOST_WHOLE_NUMBERS = 2**24  # in one dimension: float32 tells no more shares of [-1, 1] apart
+
+
+class NoActionConversion(ValueError):
+    """No agent can act in an action space; the message says why, and which space to use instead."""
+
+
+class BoxIntervals:
+    """The conversion of Boxes, dimension by dimension; constants are those of all Boxes in a row, ``[A]``."""
+
+    def __init__(self, env_space: Space, boxes: Sequence[Box]) -> None:
+        self._boxes = boxes
+        is_whole = np.concatenate([np.full(math.prod(box.shape), not _is_float(box)) for box in boxes])
+        if not is_whole.size:
+            raise NoActionConversion(f"an action needs at least one number, and the action space is {env_space!r}.")
+        bounds = [[np.ravel(end).astype(np.float64) for end in (box.low, box.high)] for box in boxes]
+        low, high = (np.concatenate(ends) for ends in zip(*bounds, strict=True))
+        count = np.where(is_whole, np.where(is_whole, high, 0.0) - np.where(is_whole, low, 0.0) + 1.0, 1.0)
+        if count.max() > MOST_WHOLE_NUMBERS:
+            raise NoActionConversion(
+                f"a dimension of an action has at most {MOST_WHOLE_NUMBERS:,} whole numbers, and one has "
+                f"{int(count.max()):,} in {env_space!r}. Give it closer bounds, as in Box(0, 100, dtype=int32), or a "
+                "float dtype."
+            )
+        # The least and the greatest number of a dtype, alone, bound nothing.
+        far = np.concatenate(
+            [
+                np.full(math.prod(box.shape), float(jnp.finfo(box.dtype).max) if _is_float(box) else math.inf)
+                for box in boxes
+            ]
+        )
+        has_low, has_high = np.isfinite(low), np.isfinite(high)
+        self._from_low = has_low & ~has_high & (low > -far)
+        self._from_high = has_high & ~has_low & (high < far)
+        self._is_bounded = has_low & has_high
+        self._only_low = np.where(self._from_low, low, 0.0).astype(np.float32)
+        self._only_high = np.where(self._from_high, high, 0.0).astype(np.float32)
+        self._is_whole, self._count = is_whole, count.astype(np.float32)
+        most = np.finfo(np.float32).max
+        with np.errstate(over="ignore"):
+            self._low, self._high = (
+                np.clip(np.where(np.isfinite(x), x, 0.0), -most, most).astype(np.float32) for x in (low, high)
+            )
+            self._range = self._high - self._low
+            # low + share * range is exact at both ends but for rounding, and overflows in a vast range.
+            is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
+        self._mixes = self._is_bounded & ~is_plain & ~is_whole
+        ends = np.where(self._is_bounded, 1.0, np.inf)
+        self.agent_space = Box(-ends, ends)
+
+    def to_env(self, action: Any) -> list[Any]:
+        """Return the arrays of the Boxes, ``[..., *shape]``, of ``action`` ``[..., A]``."""
+        xp = array_namespace(action)
+        action = xp.asarray(action)
+        value = action
+        if self._is_bounded.any():
+            share = (xp.clip(action, -1.0, 1.0) + 1.0) / 2.0
+            value = self._where(xp, self._is_bounded, self._in_bounds(xp, share), value)
+        if self._from_low.any():
+            value = self._where(xp, self._from_low, self._only_low + _softplus(xp, action), value)
+        if self._from_high.any():
+            value = self._where(xp, self._from_high, self._only_high - _softplus(xp, -action), value)
+        return self._split(xp, value)
+
+    def _in_bounds(self, xp: Any, share: Any) -> Any:
+        """Values, or of whole numbers their distance from the lower end, of shares of the range."""
+        plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
+        value = self._low + share * plain_range
+        if self._mixes.any():
+            mixed = xp.clip(self._low * (1.0 - share) + self._high * share, self._low, self._high)
+            value = self._where(xp, self._mixes, mixed, value)
+        if self._is_whole.any():
+            number = xp.clip(xp.floor(share * self._count), 0.0, self._count - 1.0)
+            value = self._where(xp, self._is_whole, number, value)
+        return value
+
+    @staticmethod
+    def _where(xp: Any, is_chosen: np.ndarray, chosen: Any, otherwise: Any) -> Any:
+        return chosen if is_chosen.all() else xp.where(is_chosen, chosen, otherwise)
+
+    def _split(self, xp: Any, value: Any) -> list[Any]:
+        arrays, start = [], 0
+        for box in self._boxes:
+            size = math.prod(box.shape)
+            part = value if size == value.shape[-1] else value[..., start : start + size]
+            part = part if len(box.shape) == 1 else part.reshape((*value.shape[:-1], *box.shape))
+            arrays.append(_as_elements(xp, box, part))
+            start += size
+        return arrays
+
+    def to_agent(self, leaves: Sequence[Any]) -> Any:
+        """Return actions ``[..., A]`` float32 of the arrays of the Boxes, ``[..., *shape]``."""
+        xp = array_namespace(*leaves)
+        flat = []
+        for box, leaf in zip(self._boxes, leaves, strict=True):
+            leaf = xp.asarray(leaf)
+            leaf = leaf.reshape((*leaf.shape[: leaf.ndim - len(box.shape)], -1))
+            if not _is_float(box):  # the distance from the lower end, which float32 holds exactly
+                wide = np.int64 if xp is np else np.int32
+                leaf = leaf.astype(wide) - np.ravel(box.low).astype(wide)
+            flat.append(leaf.astype(_compute_dtype(leaf)))
+        value = flat[0] if len(flat) == 1 else xp.concatenate(flat, axis=-1)
+        action = value
+        if self._is_bounded.any():
+            # Sixteenths: the difference of the ends may overflow, and its inverse be too small for a float32.
+            low, high = self._low / 16, self._high / 16
+            has_range = self._is_bounded & ~self._is_whole & (high > low)
+            share = (value / 16 - low) / np.where(has_range, high - low, np.float32(1))
+            share = self._where(xp, has_range, share, xp.full_like(share, 0.5))
+            if self._is_whole.any():
+                share = self._where(xp, self._is_whole, (value + 0.5) / self._count, share)
+            action = self._where(xp, self._is_bounded, xp.clip(share * 2.0 - 1.0, -1.0, 1.0), action)
+        if self._from_low.any():
+            action = self._where(
+                xp, self._from_low, _inverse_softplus(xp, value - self._only_low, self._only_low), action
+            )
+        if self._from_high.any():
+            action = self._where(
+                xp, self._from_high, -_inverse_softplus(xp, self._only_high - value, self._only_high), action
+            )
+        return action.astype(np.float32)
+
+
+def _is_float(box: Box) -> bool:
+    return bool(jnp.issubdtype(box.dtype, jnp.floating))
+
+
+def array_namespace(*arrays: Any) -> Any:
+    """Return ``jax.numpy`` if one of the arrays is JAX's, else ``numpy``."""
+    return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
+
+
+def _as_elements(xp: Any, box: Box, value: Any) -> Any:
+    """Return ``value`` in the dtype of a Box, where of whole numbers it is the distance from the lower end."""
+    if not _is_float(box):
+        if box.dtype == np.bool_:
+            return (value + box.low) > 0
+        wide = box.dtype if box.dtype.itemsize >= 4 else np.dtype(np.int32)
+        return (value.astype(wide) + box.low.astype(wide)).astype(box.dtype)
+    if value.dtype == box.dtype:
+        return value
+    value = value.astype(box.dtype)
+    is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
+    # Rounded to fewer digits, a number may be beyond the ends.
+    return value if is_exact and box.dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(box.dtype)
+
+
+def _compute_dtype(leaf: Any) -> Any:
+    return leaf.dtype if leaf.dtype in (np.float32, np.float64) else np.float32
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def _inverse_softplus(xp: Any, distance: Any, end: np.ndarray) -> Any:
+    """Return x of ``softplus(x) = distance``; ``distance`` is at least what float32 tells from ``end``."""
+    least = np.finfo(np.float32).eps * np.maximum(1.0, np.abs(end)).astype(np.float32)
+    distance = xp.maximum(distance, least)
+    return distance + xp.log(-xp.expm1(-distance))
