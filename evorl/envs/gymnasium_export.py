@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.envs.env import Env
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def gymnasium_space(space: Space) -> Any:
     if isinstance(space, TupleSpace):
         return spaces.Tuple([gymnasium_space(member) for member in space.spaces])
     if isinstance(space, Discrete):
-        return spaces.Discrete(space.n)
+        return spaces.Discrete(space.n, start=space.start)
+    if isinstance(space, MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec, start=space.start)
     if isinstance(space, Box):
         return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
     raise ValueError(f"Gymnasium has no space like {space}.")

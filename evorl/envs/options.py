@@ -31,7 +31,8 @@ class EnvOptions:
         reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
         reward_scale: factor of the reward.
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
-        flatten_obs: make one vector of the observation; ``None`` does so only where it is an integer (one-hot).
+        flatten_obs: join an observation to one vector, choices one-hot encoded. ``None`` joins nothing and encodes
+            choices (``Discrete``, ``MultiDiscrete``) where they are; ``False`` leaves even these as they are.
         observed: the components of a flat observation that are seen; ``None`` for all.
         goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
         randomization: which numbers of the physics are drawn at the start of each episode, and from where to where, by

@@ -14,12 +14,14 @@ import numpy as np
 from evorl.config.nodes import plain
 from evorl.config.values import check_names
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space
 
 ENV_NAMES = ("simulator",)
 
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
 _BOX_KEYS = ("shape", "low", "high", "dtype")
+_KEYS_OF_CHOICES = {"n": ("n", "start"), "nvec": ("nvec", "start")}
 
 
 class RemoteSimulators(HostVectorEnv):
@@ -91,24 +93,28 @@ def make_remote_simulators(
 
 
 def space_from_config(config: Any, name: str) -> Space:
-    """The space that a config tells: ``{n: 3}``, ``{shape: [4], low: -1, high: 1, dtype: float32}``, or such by name.
+    """Build a space from a config: ``{n: 3}``, ``{shape: [4], low: -1, high: 1, dtype: float32}``, or these by name.
 
-    Bounds are infinite, and numbers float32, where nothing else is said.
+    Choices may have a first one, ``{n: 3, start: 1}``; several at once are ``{nvec: [2, 5]}``. Bounds are infinite, and
+    numbers float32, by default.
 
     Raises:
-        ValueError: it is missing, or tells no space; in words.
+        ValueError: the config is missing or describes no space.
     """
     if config is None:
         raise ValueError(f"{name} is missing: nobody knows it before a simulator has come. Give it, {_EXAMPLES}.")
     config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
-    if "n" not in config and all(isinstance(value, Mapping) for value in config.values()):
+    if all(isinstance(value, Mapping) for value in config.values()):
         return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
-    check_names(config, ("n",) if "n" in config else _BOX_KEYS, f"key of {name}")
+    keys = next((keys for key, keys in _KEYS_OF_CHOICES.items() if key in config), _BOX_KEYS)
+    check_names(config, keys, f"key of {name}")
     try:
         if "n" in config:
-            return Discrete(config["n"])
+            return Discrete(config["n"], config.get("start", 0))
+        if "nvec" in config:
+            return MultiDiscrete(config["nvec"], config.get("start", 0))
         low, high = config.get("low", -np.inf), config.get("high", np.inf)
         return Box(low, high, config.get("shape"), config.get("dtype", "float32"))
     except (TypeError, ValueError, OverflowError) as error:

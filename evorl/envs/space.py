@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.box_bounds import filled_bound, known_bound, require_int32
 from evorl.envs.space_size import check_size
 from evorl.types import ByValue, PyTreeDict
 
@@ -72,10 +73,10 @@ class Box(Space):
         self._dtype = np.dtype(dtype)
         if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
-        low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
+        low, high = known_bound(low, "low"), known_bound(high, "high")
         shape = check_size(np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape)))
-        self.low = _bound(low, shape, self._dtype, "low")
-        self.high = _bound(high, shape, self._dtype, "high")
+        self.low = filled_bound(low, shape, self._dtype, "low")
+        self.high = filled_bound(high, shape, self._dtype, "high")
         if np.any(self.low > self.high):
             raise ValueError(f"Box needs low <= high everywhere, got low={low} and high={high}.")
         self._key = (shape, self._dtype.str, self.low.tobytes(), self.high.tobytes())
@@ -142,12 +143,17 @@ class Box(Space):
 
 
 class Discrete(Space):
-    """The integers ``0 .. n - 1``, int32 scalars. Raises ``ValueError`` for ``n < 1``."""
+    """The integers ``start .. start + n - 1``, int32 scalars.
 
-    def __init__(self, n: int) -> None:
-        (self.n,) = check_size((max(0, int(n)),))
+    Raises:
+        ValueError: ``n`` is less than 1, or an element does not fit into int32.
+    """
+
+    def __init__(self, n: int, start: int = 0) -> None:
+        (self.n,), self.start = check_size((max(0, int(n)),)), int(start)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
+        require_int32("Discrete", self.start, max(self.start + self.n - 1, self.n))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,20 +172,21 @@ class Discrete(Space):
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Uniform."""
-        return jax.random.randint(key, (), 0, self.n, jnp.int32)
+        drawn = jax.random.randint(key, (), 0, self.n, jnp.int32)
+        return drawn + self.start if self.start else drawn
 
     def contains(self, x: Any) -> jax.Array:
         """By value; floats are no elements."""
         x = jnp.asarray(x)
         if not np.issubdtype(x.dtype, np.integer):
             return jnp.zeros(x.shape, jnp.bool_)
-        return (x >= 0) & (x < self.n)
+        return (x >= self.start) & (x <= self.start + self.n - 1)
 
     def _identity(self) -> tuple:
-        return (self.n,)
+        return self.n, self.start
 
     def __repr__(self) -> str:
-        return f"Discrete({self.n})"
+        return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
 
 
 class DictSpace(Space):
@@ -271,30 +278,6 @@ def _all_of(conditions: Any) -> jax.Array:
     for condition in conditions:
         result = result & condition
     return result
-
-
-def _as_numpy(bound: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(bound)
-    except jax.errors.TracerArrayConversionError:
-        raise ValueError(
-            f"Box got a traced array in {name}: its bounds are numbers that are known before anything is traced. "
-            "Build the space outside of the jitted function, or with numpy in place of jax.numpy."
-        ) from None
-
-
-def _bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    if np.any(np.isnan(value.astype(np.float64))):
-        raise ValueError(f"Box got a NaN in {name}: {value}.")
-    if np.issubdtype(dtype, np.integer):
-        info = np.iinfo(dtype)
-        value = np.clip(value.astype(object), info.min, info.max)
-    try:
-        bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
-    except ValueError:
-        raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
-    bound.setflags(write=False)
-    return bound
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:

@@ -7,10 +7,11 @@ from typing import Any
 from evorl.config.names import load
 from evorl.envs.env import Env
 from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
-from evorl.envs.space import Box, Discrete
+from evorl.envs.space import Box
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
+from evorl.envs.wrappers.encoding import ObsOneHotWrapper, has_choices
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -25,8 +26,9 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
     From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
-    flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale, skills, vmap with
-    autoreset. So ``info.episode_return`` is what the environment paid, and ``info.steps`` counts decisions.
+    one-hot encoding or flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale,
+    skills, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and ``info.steps`` counts
+    decisions.
 
     Args:
         env: a single environment.
@@ -62,9 +64,10 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     if chosen.action_repeat > 1:
         env = ActionRepeatWrapper(env, chosen.action_repeat)
     env = EpisodeWrapper(env, limit)
-    is_integer = isinstance(env.obs_space, Discrete)
-    if is_integer if chosen.flatten_obs is None else chosen.flatten_obs:
+    if chosen.flatten_obs:
         env = ObsFlattenWrapper(env)
+    elif chosen.flatten_obs is None and has_choices(env.obs_space):
+        env = ObsOneHotWrapper(env)
     if chosen.observed is not None:
         env = ObsSelectWrapper(env, chosen.observed)
     if chosen.history > 1:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.space_size import check_size
 from evorl.export import FORMATS
@@ -167,7 +168,9 @@ def space_of(described: Mapping[str, Any]) -> Space:
     if kind == "tuple":
         return TupleSpace([space_of(part) for part in described["spaces"]])
     if kind == "discrete":
-        return Discrete(int(described["n"]))
+        return Discrete(int(described["n"]), int(described.get("start", 0)))
+    if kind == "multi_discrete":
+        return MultiDiscrete(described["nvec"], described["start"])
     if kind == "box":
         low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
         return Box(low, high, described["shape"], described["dtype"])

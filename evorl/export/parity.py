@@ -133,7 +133,7 @@ def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_row
     for port, space, statistics in zip(policy.observations, spaces, known, strict=True):
         shape = (num_rows, *port.shape)
         if isinstance(space, Discrete):
-            numbers = rng.integers(0, space.n, shape)
+            numbers = space.start + rng.integers(0, space.n, shape)
         elif port.dtype.kind != "f":
             low, high = (np.clip(np.asarray(b, np.float64), -_FAR, _FAR) for b in (space.low, space.high))
             numbers = rng.integers(low.astype(np.int64), high.astype(np.int64) + 1, shape)

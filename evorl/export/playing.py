@@ -117,14 +117,17 @@ def check_fits(stored: StoredPolicy, simulators: HostVectorEnv, name: str) -> No
     """Raises ``ValueError`` unless the environment observes and acts in arrays of the policy's shapes."""
     import jax
 
+    from evorl.envs.multi_discrete import MultiDiscrete
+    from evorl.envs.space import Discrete
+
     ours, theirs = stored.policy, simulators
     for what, expected, found in (
         ("observations", ours.obs_space, theirs.obs_space),
         ("actions", ours.action_space, theirs.action_space),
     ):
         shapes = [jax.tree.map(lambda spec: spec.shape, space.spec) for space in (expected, found)]
-        same_number = getattr(expected, "n", None) == getattr(found, "n", None)
-        if shapes[0] != shapes[1] or not same_number:
+        are_choices = isinstance(expected, Discrete | MultiDiscrete) or isinstance(found, Discrete | MultiDiscrete)
+        if shapes[0] != shapes[1] or (are_choices and expected != found):
             raise ValueError(
                 f"the policy of {stored.title} does not fit {name}: its {what} are {expected}, and those of {name} "
                 f"{found}."

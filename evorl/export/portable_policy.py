@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import Agent, AgentState
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.vector import VectorEnv
+from evorl.envs.wrapped_row import WrappedRow
 from evorl.export.inlining import Opened
-from evorl.export.wrapped_row import WrappedRow
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
@@ -253,13 +254,15 @@ def _leaves(space: Space, value: Any) -> list[Any]:
 
 
 def described_space(space: Space) -> dict[str, Any]:
-    """A space as plain data; bounds that are infinite are ``null``."""
+    """Describe a space as plain data; infinite bounds are ``null``."""
     if isinstance(space, DictSpace):
         return {"kind": "dict", "spaces": {name: described_space(s) for name, s in space.spaces.items()}}
     if isinstance(space, TupleSpace):
         return {"kind": "tuple", "spaces": [described_space(s) for s in space.spaces]}
     if isinstance(space, Discrete):
-        return {"kind": "discrete", "n": space.n}
+        return {"kind": "discrete", "n": space.n} | ({"start": space.start} if space.start else {})
+    if isinstance(space, MultiDiscrete):
+        return {"kind": "multi_discrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, Box):
         low, high = (_bounds(bound) for bound in (space.low, space.high))
         return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}

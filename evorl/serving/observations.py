@@ -58,8 +58,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if array.dtype.kind == "f" and not (np.abs(array) <= MAX_STATE).all():
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
         raise ObservationError(f"{name} has numbers {what}.")
-    if isinstance(space, Discrete) and not 0 <= array < space.n:
-        raise ObservationError(f"{name} must be one of 0 to {space.n - 1}, got {array}.")
+    if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
+        raise ObservationError(f"{name} must be one of {space.start} to {space.start + space.n - 1}, got {array}.")
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
         if isinstance(space, Discrete) and array % 1:
             raise ObservationError(f"{name} must be a whole number, got {array}.")

@@ -106,11 +106,20 @@ def as_action(action: Any, space: Any) -> Any:
 
 def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
     """``obs_space`` and ``action_space`` of an environment, as ``app.yaml`` has them."""
-    obs = _as_setting(env.observation_space)
+    obs = _observations_as_setting(env.observation_space)
     if frames is not None:
         shape = list(seen(env.observation_space.sample(), frames).shape)
         obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
     return {"obs_space": obs, "action_space": _as_setting(env.action_space)}
+
+
+def _observations_as_setting(space: Any) -> dict[str, Any]:
+    """The setting of an observation space: observations are sent as the environment gives them."""
+    if hasattr(space, "nvec"):
+        return {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if hasattr(space, "n") and space.shape:
+        return {"shape": list(space.shape), "dtype": str(space.dtype), "low": 0, "high": 1}
+    return _as_setting(space) | ({"start": int(space.start)} if getattr(space, "start", 0) else {})
 
 
 def _as_setting(space: Any) -> dict[str, Any]:
