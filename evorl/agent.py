@@ -17,7 +17,7 @@ from evorl.config.values import checked_mapping, checked_value, field_types
 from evorl.distributions import ActionDistribution, Categorical, distribution_for
 from evorl.envs.env import Env
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, ActionSpaces, Space, in_words, kind_of, num_outputs
-from evorl.networks.torsos import as_float
+from evorl.networks.inputs import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch

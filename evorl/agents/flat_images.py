@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
+import jax
 
+from evorl.agent import Agent
 from evorl.envs.space import Space
 from evorl.networks.torsos import PRESETS
 
@@ -32,6 +34,17 @@ def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
         f"Observations are images{shown}, which a network without convolutions sees as one vector{of_images}. Networks "
         f"with convolutions: agent.network.torso=<one of {presets}>."
     )
+
+
+def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
+    """Refuse convolutions that leave nothing of the images of these observations; only shapes are computed.
+
+    Raises:
+        ValueError: images are too small; says the least size and which presets fit.
+    """
+    if any(getattr(getattr(net, "torso", None), "input_ndim", 1) == _IMAGE_AXES for net in _networks(agent)):
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        jax.eval_shape(lambda key: agent.init_params(obs_space, action_space, key), key)
 
 
 def _networks(node: Any) -> Iterator[nn.Module]:

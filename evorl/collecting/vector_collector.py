@@ -9,8 +9,18 @@ import jax
 import numpy as np
 
 from evorl.collecting.agent_calls import ActFn, CompleteFn, calls_of
-from evorl.collecting.transitions import Collected, Step, as_columns, check_done_means, make_collected
+from evorl.collecting.transitions import (
+    Collected,
+    Step,
+    as_columns,
+    check_done_means,
+    kept,
+    kept_entries,
+    make_collected,
+)
+from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.seeds import fold_seeds
 
 
 class VectorCollector:
@@ -83,8 +93,9 @@ class VectorCollector:
         try:
             steps, ended = self._take_steps(act, complete, agent.terminal, length)
             return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
-        except BaseException:
-            self.restart()  # nobody knows where the simulators stand
+        except BaseException as error:
+            self.restart()  # where the simulators are now is unknown
+            refuse_exit(error, f"the simulators or the agent, after {self.timesteps} steps,")
             raise
 
     def _take_steps(
@@ -96,10 +107,11 @@ class VectorCollector:
         obs = self._start() if self._obs is None else self._obs
         for _ in range(length):
             action, extras = act(obs)
+            stored_action, extras = kept(action), kept_entries(extras)
             next_obs, reward, termination, truncation, info = self.env.step(action)
             next_obs = jax.tree.map(np.array, next_obs)
-            step = (obs, action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
-            steps.append(step if complete is None else complete(step, info))
+            step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
+            steps.append(step if complete is None else complete(step, kept_entries(info)))
             self.timesteps += self.num_envs
             self._returns += reward
             self._lengths += 1
@@ -123,7 +135,7 @@ class VectorCollector:
 
     def _draw_seeds(self) -> np.ndarray:
         """One for every row, whether it is used or not: a row's seeds do not depend on how long others play."""
-        return self._seeds.integers(0, 2**32, self.num_envs, np.uint64)
+        return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
 
 
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,8 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
 
     class GymnasiumFromEnv(gymnasium.Env):
         """A JAX environment, stepped by compiled functions."""
+
+        metadata: ClassVar[dict[str, Any]] = {"seed_bits": 64}
 
         def __init__(self) -> None:
             self.observation_space = gymnasium_space(env.obs_space)

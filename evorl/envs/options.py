@@ -24,7 +24,8 @@ class EnvOptions:
         parallel: number of environments B.
         autoreset_mode: what follows the end of an episode, an ``AutoresetMode`` or its name.
         max_episode_steps: the time limit in steps of the environment: with action repeat an episode has that many
-            divided by ``action_repeat`` decisions, rounded up. ``None`` for the environment's usual one.
+            divided by ``action_repeat`` decisions, rounded up, the last one then being shorter. ``None`` for the
+            environment's usual one.
         action_repeat: apply each action that many times; ``info.steps`` counts decisions.
         history: how many of the last observations are seen together, see ``FrameStackWrapper``.
         reward_transform: a function of the reward: tanh, arctan, sign, sqrt or log, all of which keep its sign.

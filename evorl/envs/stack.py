@@ -62,7 +62,7 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     if isinstance(env.action_space, Box) and _needs_squash(env.action_space):
         env = ActionSquashWrapper(env)
     if chosen.action_repeat > 1:
-        env = ActionRepeatWrapper(env, chosen.action_repeat)
+        env = ActionRepeatWrapper(env, chosen.action_repeat, chosen.max_episode_steps)
     env = EpisodeWrapper(env, limit)
     if chosen.flatten_obs:
         env = ObsFlattenWrapper(env)
