@@ -134,7 +134,9 @@ class _GymnasiumEnv(HostVectorEnv):
         self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
-        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        # An environment without a spec, as a function of the user makes it, may tell its limit itself.
+        own = getattr(single.unwrapped, "max_episode_steps", None)
+        self.max_episode_steps = own if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
         self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))

@@ -40,6 +40,7 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         def __init__(self) -> None:
             self.observation_space = gymnasium_space(env.obs_space)
             self.action_space = gymnasium_space(env.action_space)
+            self.max_episode_steps = env.max_episode_steps
             self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
             self._state: Any = None
 

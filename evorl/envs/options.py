@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
+
+MOST_FRAMES = 4096  # of one history: each is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,8 @@ class EnvOptions:
         reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
         reward_scale: factor of the reward.
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
+        channels: where images ``[C, H, W]`` or ``[H, W, C]`` have their channels: ``first`` moves them behind, where
+            convolutions read them.
         flatten_obs: join an observation to one vector, choices one-hot encoded. ``None`` joins nothing and encodes
             choices (``Discrete``, ``MultiDiscrete``) where they are; ``False`` leaves even these as they are.
         observed: the components of a flat observation that are seen; ``None`` for all.
@@ -54,6 +58,7 @@ class EnvOptions:
     reward_clip: float | None = None
     reward_scale: float | None = None
     sparse_reward_interval: int | None = None
+    channels: Literal["last", "first"] = "last"
     flatten_obs: bool | None = None
     observed: Sequence[int] | None = None
     goal_setter: Any = None
@@ -64,6 +69,8 @@ class EnvOptions:
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():
             object.__setattr__(self, name, checked_value(getattr(self, name), annotation, name))
+        if self.history > MOST_FRAMES:
+            raise ValueError(f"history must be at most {MOST_FRAMES:,} observations, got {self.history:,}.")
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))

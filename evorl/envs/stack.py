@@ -11,7 +11,7 @@ from evorl.envs.space import Box
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
-from evorl.envs.wrappers.encoding import ObsOneHotWrapper, has_choices
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper, has_choices
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -26,9 +26,9 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
     From the inside out: randomised physics, squash (bounded boxes other than [-1, 1]), action repeat, episode clock,
-    one-hot encoding or flatten, select, frame stack, reward transform, reward clip, sparse reward, reward scale,
-    skills, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and ``info.steps`` counts
-    decisions.
+    channels last, one-hot encoding or flatten, select, frame stack, reward transform, reward clip, sparse reward,
+    reward scale, skills, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and
+    ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -64,6 +64,8 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     if chosen.action_repeat > 1:
         env = ActionRepeatWrapper(env, chosen.action_repeat, chosen.max_episode_steps)
     env = EpisodeWrapper(env, limit)
+    if chosen.channels == "first":
+        env = ChannelsLastWrapper(env)
     if chosen.flatten_obs:
         env = ObsFlattenWrapper(env)
     elif chosen.flatten_obs is None and has_choices(env.obs_space):

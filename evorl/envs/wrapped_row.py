@@ -14,7 +14,7 @@ from evorl.envs.host.host_row import HostRow
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.action import ActionRepeatWrapper, ActionSquashWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
-from evorl.envs.wrappers.encoding import ObsOneHotWrapper
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -25,7 +25,14 @@ from evorl.envs.wrappers.reward import (
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
-_MAPPING = (ActionSquashWrapper, ObsOneHotWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
+_MAPPING = (
+    ActionSquashWrapper,
+    ChannelsLastWrapper,
+    ObsOneHotWrapper,
+    ObsFlattenWrapper,
+    ObsSelectWrapper,
+    FrameStackWrapper,
+)
 _OF_REWARDS = (RewardTransformWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
 _OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 

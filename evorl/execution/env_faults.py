@@ -19,7 +19,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 ENV_FAULTS = "env_faults"  # an entry of the metrics of a program, which never leaves ``Workflow.iterate``
-_KINDS = ("rewards", "observations", "observations after its last action")
+_KINDS = ("rewards", "observations", "observations")  # before a step, and after it
 _NONE = np.iinfo(np.int32).max
 
 

@@ -27,6 +27,7 @@ from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.types import Action, Key, Observation, PyTreeDict
 
 PIXEL_RANGE = 255.0
+_IMAGE_AXES = 3
 
 
 class ObsOneHotWrapper(Wrapper):
@@ -50,6 +51,59 @@ class ObsOneHotWrapper(Wrapper):
         """See ``Env.step``."""
         state = self.env.step(env_state, action)
         return state.replace(obs=encoded(self.env.obs_space, state.obs))
+
+
+class ChannelsLastWrapper(Wrapper):
+    """Moves the channels of images behind height and width, where convolutions read them: ``[C, H, W] -> [H, W, C]``.
+
+    Images are the arrays of three axes, wherever in an observation they occur.
+
+    Raises:
+        ValueError: observations have no such array.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._space = _with_channels_last(env.obs_space)
+        if self._space == env.obs_space and not any(
+            len(leaf.shape) == _IMAGE_AXES for leaf in jax.tree.leaves(env.obs_space.spec)
+        ):
+            raise ValueError(
+                f"env.channels=first is for images [channels, height, width], and observations are {env.obs_space}: "
+                "leave it out."
+            )
+
+    @property
+    def obs_space(self) -> Space:
+        """The inner space with images ``[H, W, C]``."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self._turned(self.env.reset(key))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self._turned(self.env.step(env_state, action))
+
+    def _turned(self, state: EnvState) -> EnvState:
+        return state.replace(obs=jax.tree.map(lambda x: _channels_behind(x, jnp), state.obs))
+
+
+def _channels_behind(x: Any, numpy: Any) -> Any:
+    return numpy.moveaxis(x, 0, -1) if numpy.ndim(x) == _IMAGE_AXES else x
+
+
+def _with_channels_last(space: Space) -> Space:
+    if isinstance(space, DictSpace):
+        return DictSpace({name: _with_channels_last(member) for name, member in space.spaces.items()})
+    if isinstance(space, TupleSpace):
+        return TupleSpace([_with_channels_last(member) for member in space.spaces])
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == _IMAGE_AXES:
+        return MultiDiscrete(np.moveaxis(space.nvec, 0, -1), np.moveaxis(space.start, 0, -1))
+    if not isinstance(space, Box) or len(space.shape) != _IMAGE_AXES:
+        return space
+    return Box(_channels_behind(space.low, np), _channels_behind(space.high, np), dtype=space.dtype)
 
 
 def has_choices(space: Space) -> bool:
