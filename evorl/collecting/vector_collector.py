@@ -130,7 +130,7 @@ class VectorCollector:
 
     def _restarted(self, is_over: np.ndarray, next_obs: Any) -> Any:
         self._returns[is_over], self._lengths[is_over] = 0.0, 0
-        start = self.env.partial_reset(is_over, self._draw_seeds())
+        start = self.env.partial_reset(is_over.copy(), self._draw_seeds())
         return rows_where(is_over, start, next_obs)
 
     def _draw_seeds(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,8 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
     class GymnasiumFromEnv(gymnasium.Env):
         """A JAX environment, stepped by compiled functions."""
 
-        metadata: ClassVar[dict[str, Any]] = {"seed_bits": 64}
-
         def __init__(self) -> None:
+            self.metadata = {"seed_bits": 64}
             self.observation_space = gymnasium_space(env.obs_space)
             self.action_space = gymnasium_space(env.action_space)
             self.max_episode_steps = env.max_episode_steps

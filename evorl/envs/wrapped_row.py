@@ -122,16 +122,16 @@ class WrappedRow:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts: jax.Array) -> tuple[Any, Any]:
-    memory = row.initial_memory()
-    if memory is None:
+    first = row.initial_memory()
+    if first is None:
         return tuple(jax.vmap(lambda x: row.seen(x, None)[0])(x) for x in (obs, next_obs))
 
-    def one_step(memory: FrameMemory, step: tuple[Any, Any, jax.Array]) -> tuple[FrameMemory, tuple[Any, Any]]:
+    def one_step(memory: Any, step: tuple[Any, Any, jax.Array]) -> tuple[Any, tuple[Any, Any]]:
         obs, next_obs, is_start = step
         seen, memory = row.seen(obs, memory.replace(started=memory.started & ~is_start))
         return memory, (seen, row.seen(next_obs, memory)[0])
 
-    return jax.lax.scan(one_step, memory, (obs, next_obs, starts))[1]
+    return jax.lax.scan(one_step, first, (obs, next_obs, starts))[1]
 
 
 def _around(layer: Any, env: Env) -> Any:

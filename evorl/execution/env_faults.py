@@ -66,13 +66,15 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
     return jnp.where(is_bad.any(axis=0), jnp.argmax(is_bad, axis=0), _NONE).astype(jnp.int32)
 
 
-def without_env_faults(metrics: Mapping[str, Any], workflow: Any, iterations: Any, num_iterations: int) -> PyTreeDict:
-    """Return the metrics ``[N, ...]`` of some iterations without their entry for faults.
+def without_env_faults(
+    workflow: Any, metrics: Mapping[str, Any], state: State, num_iterations: int
+) -> tuple[PyTreeDict, State]:
+    """Return the metrics ``[N, ...]`` of some iterations without their entry for faults, and the state after them.
 
     Args:
-        metrics: of a program.
         workflow: whose environments these are.
-        iterations: how many there were after them, a ``WideCounter``.
+        metrics: of a program.
+        state: after these iterations.
         num_iterations: how many of the rows count.
 
     Raises:
@@ -80,13 +82,13 @@ def without_env_faults(metrics: Mapping[str, Any], workflow: Any, iterations: An
     """
     rest = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
-        return rest
+        return rest, state
     found = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
     rows, seeds = np.nonzero(found[..., 0] != _NONE)
     if not len(rows):
-        return rest
+        return rest, state
     step, number, kind = found[rows[0], seeds[0]].tolist()
-    iteration = int(np.max(int(iterations))) - num_iterations + int(rows[0]) + 1
+    iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
     per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
     of_run = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
     seed = f" of seed {seeds[0]}" if found.shape[1] > 1 else ""

@@ -250,8 +250,7 @@ class Workflow(PyTreeNode):
             return self.actors.iterate(self, state, num_iterations, message)
         if self._steps_in_a_loop:
             return load(_HOST_LOOP)(self, state, num_iterations)
-        metrics, state = programs.iterate_program(self, state, num_iterations)
-        return without_env_faults(metrics, self, state.iterations, num_iterations), state
+        return without_env_faults(self, *programs.iterate_program(self, state, num_iterations), num_iterations)
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
