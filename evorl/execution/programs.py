@@ -282,8 +282,7 @@ def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> t
 def training_program(in_order: bool) -> Any:
     """Return the jitted function that ``iterate_program`` calls; ``in_order``: see ``Execution``.
 
-    In order, PPO on CartPole takes 1.1 times the steps per second, 1.34 times those per second of processor time (AMD
-    EPYC, two threads); physics, and SAC's larger batches, 0.88 to 1.0.
+    In order, PPO on CartPole takes 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
     return jax.jit(_iterate_on_mesh, donate_argnames="state", compiler_options=options)

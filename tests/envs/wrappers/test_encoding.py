@@ -171,3 +171,22 @@ def test_an_exported_policy_takes_the_environment_s_own_observations(flat: bool 
     started = env.reset(jax.random.key(0))
     assert jax.tree.map(jnp.shape, started.obs) == jax.tree.map(lambda s: (2, *s.shape), env.obs_space.spec)
     env.close()
+
+
+def test_channels_of_images_are_moved_behind_wherever_they_are() -> None:
+    image = Box(0, 255, (3, 4, 5), np.uint8)
+    env = wrap_env(Showing(DictSpace({"eye": image, "speed": Box(-1.0, 1.0, (2,))})), channels="first")
+    assert env.obs_space == DictSpace({"eye": Box(0, 255, (4, 5, 3), np.uint8), "speed": Box(-1.0, 1.0, (2,))})
+    row = WrappedRow(env)
+    pixels = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
+    seen, _ = row.seen(PyTreeDict(eye=pixels, speed=np.zeros(2, np.float32)), None)
+    np.testing.assert_array_equal(seen.eye, np.moveaxis(pixels, 0, -1))
+    with pytest.raises(ValueError, match=r"env.channels=first is for images.*leave it out"):
+        wrap_env(Showing(Box(-1.0, 1.0, (2,))), channels="first")
+    with pytest.raises(ValueError, match=r"channels is one of first, last; got .*middle"):
+        wrap_env(Showing(image), channels="middle")
+
+
+def test_a_history_is_bounded() -> None:
+    with pytest.raises(ValueError, match=r"history must be at most 4,096.*1,000,000,000"):
+        wrap_env(Showing(Box(-1.0, 1.0, (2,))), history=10**9)
