@@ -76,7 +76,7 @@ def gymnasium_space(space: Space) -> Any:
     if isinstance(space, Discrete):
         return spaces.Discrete(space.n, start=space.start)
     if isinstance(space, MultiDiscrete):
-        return spaces.MultiDiscrete(space.nvec, start=space.start)
+        return spaces.MultiDiscrete(space.sizes, start=space.start)
     if isinstance(space, Box):
         return spaces.Box(space.low, space.high, space.shape, space.dtype.type)
     raise ValueError(f"Gymnasium has no space like {space}.")

@@ -21,7 +21,7 @@ ENV_NAMES = ("simulator",)
 
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
 _BOX_KEYS = ("shape", "low", "high", "dtype")
-_KEYS_OF_CHOICES = {"n": ("n", "start"), "nvec": ("nvec", "start")}
+_CHOICE_KEYS = ("n", "start")
 
 
 class RemoteSimulators(HostVectorEnv):
@@ -95,7 +95,7 @@ def make_remote_simulators(
 def space_from_config(config: Any, name: str) -> Space:
     """Build a space from a config: ``{n: 3}``, ``{shape: [4], low: -1, high: 1, dtype: float32}``, or these by name.
 
-    Choices may have a first one, ``{n: 3, start: 1}``; several at once are ``{nvec: [2, 5]}``. Bounds are infinite, and
+    Choices may have a first one, ``{n: 3, start: 1}``; several at once are ``{n: [2, 5]}``. Bounds are infinite, and
     numbers float32, by default.
 
     Raises:
@@ -108,13 +108,11 @@ def space_from_config(config: Any, name: str) -> Space:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
     if all(isinstance(value, Mapping) for value in config.values()):
         return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
-    keys = next((keys for key, keys in _KEYS_OF_CHOICES.items() if key in config), _BOX_KEYS)
-    check_names(config, keys, f"key of {name}")
+    check_names(config, _CHOICE_KEYS if "n" in config else _BOX_KEYS, f"key of {name}")
     try:
         if "n" in config:
-            return Discrete(config["n"], config.get("start", 0))
-        if "nvec" in config:
-            return MultiDiscrete(config["nvec"], config.get("start", 0))
+            n, start = config["n"], config.get("start", 0)
+            return MultiDiscrete(n, start) if isinstance(n, list | tuple) else Discrete(n, start)
         low, high = config.get("low", -np.inf), config.get("high", np.inf)
         return Box(low, high, config.get("shape"), config.get("dtype", "float32"))
     except (TypeError, ValueError, OverflowError) as error:

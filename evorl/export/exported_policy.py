@@ -170,7 +170,7 @@ def space_of(described: Mapping[str, Any]) -> Space:
     if kind == "discrete":
         return Discrete(int(described["n"]), int(described.get("start", 0)))
     if kind == "multi_discrete":
-        return MultiDiscrete(described["nvec"], described["start"])
+        return MultiDiscrete(described["sizes"], described["start"])
     if kind == "box":
         low, high = _bound(described["low"], -np.inf), _bound(described["high"], np.inf)
         return Box(low, high, described["shape"], described["dtype"])

@@ -262,7 +262,12 @@ def described_space(space: Space) -> dict[str, Any]:
     if isinstance(space, Discrete):
         return {"kind": "discrete", "n": space.n} | ({"start": space.start} if space.start else {})
     if isinstance(space, MultiDiscrete):
-        return {"kind": "multi_discrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        return {
+            "kind": "multi_discrete",
+            "sizes": space.sizes.tolist(),
+            "start": space.start.tolist(),
+            "dtype": "int32",
+        }
     if isinstance(space, Box):
         low, high = (_bounds(bound) for bound in (space.low, space.high))
         return {"kind": "box", "shape": list(space.shape), "dtype": space.dtype.name, "low": low, "high": high}

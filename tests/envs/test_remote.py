@@ -24,7 +24,7 @@ SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.
     [
         ({"n": 3}, Discrete(3)),
         ({"n": 3, "start": -1}, Discrete(3, start=-1)),
-        ({"nvec": [2, 5], "start": [0, 1]}, MultiDiscrete([2, 5], start=[0, 1])),
+        ({"n": [2, 5], "start": [0, 1]}, MultiDiscrete([2, 5], start=[0, 1])),
         ({"shape": [4]}, Box(-np.inf, np.inf, (4,))),
         ({"shape": [2], "low": -1, "high": [1, 2]}, Box(-1, [1, 2], (2,))),
         ({"shape": [84, 84], "dtype": "uint8", "low": 0, "high": 255}, Box(0, 255, (84, 84), np.uint8)),

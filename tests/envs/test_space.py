@@ -55,7 +55,7 @@ def test_samples_are_elements(space: Space) -> None:
 def eval_copy(space: Space) -> Space:
     """The same space, built anew."""
     if isinstance(space, MultiDiscrete):
-        return MultiDiscrete(space.nvec.tolist(), space.start.tolist())
+        return MultiDiscrete(space.sizes.tolist(), space.start.tolist())
     if isinstance(space, Box):
         return Box(space.low, space.high, space.shape, space.dtype)
     if isinstance(space, Discrete):

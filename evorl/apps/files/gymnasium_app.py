@@ -116,7 +116,7 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
 def _observations_as_setting(space: Any) -> dict[str, Any]:
     """The setting of an observation space: observations are sent as the environment gives them."""
     if hasattr(space, "nvec"):
-        return {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        return {"n": space.nvec.tolist(), "start": space.start.tolist()}
     if hasattr(space, "n") and space.shape:
         return {"shape": list(space.shape), "dtype": str(space.dtype), "low": 0, "high": 1}
     return _as_setting(space) | ({"start": int(space.start)} if getattr(space, "start", 0) else {})

@@ -2,7 +2,7 @@
 
 =================  ==================================================================================================
 ``Discrete``       one-hot, ``[n]``
-``MultiDiscrete``  every entry one-hot, one after another, ``[sum(nvec)]``
+``MultiDiscrete``  every entry one-hot, one after another, ``[sum(sizes)]``
 ``Box`` of uint8   pixels: stored as they are; a network, or a vector joined with other numbers, reads them over 255
 other ``Box``      the numbers as they are; a network reads float32
 =================  ==================================================================================================
@@ -99,8 +99,8 @@ def _with_channels_last(space: Space) -> Space:
         return DictSpace({name: _with_channels_last(member) for name, member in space.spaces.items()})
     if isinstance(space, TupleSpace):
         return TupleSpace([_with_channels_last(member) for member in space.spaces])
-    if isinstance(space, MultiDiscrete) and space.nvec.ndim == _IMAGE_AXES:
-        return MultiDiscrete(np.moveaxis(space.nvec, 0, -1), np.moveaxis(space.start, 0, -1))
+    if isinstance(space, MultiDiscrete) and space.sizes.ndim == _IMAGE_AXES:
+        return MultiDiscrete(np.moveaxis(space.sizes, 0, -1), np.moveaxis(space.start, 0, -1))
     if not isinstance(space, Box) or len(space.shape) != _IMAGE_AXES:
         return space
     return Box(_channels_behind(space.low, np), _channels_behind(space.high, np), dtype=space.dtype)
@@ -121,7 +121,7 @@ def encoded_space(space: Space) -> Space:
         return TupleSpace([encoded_space(member) for _, member in _encoded_entries(space)])
     if isinstance(space, Discrete):
         return Box(0.0, 1.0, (space.n,))
-    return Box(0.0, 1.0, (int(space.nvec.sum()),)) if isinstance(space, MultiDiscrete) else space
+    return Box(0.0, 1.0, (int(space.sizes.sum()),)) if isinstance(space, MultiDiscrete) else space
 
 
 def encoded(space: Space, obs: Any) -> Observation:
@@ -138,8 +138,8 @@ def encoded(space: Space, obs: Any) -> Observation:
         return jax.nn.one_hot(obs - space.start if space.start else obs, space.n)
     if not isinstance(space, MultiDiscrete):
         return obs
-    entry = np.repeat(np.arange(space.nvec.size), space.nvec.ravel())
-    choice = np.concatenate([first + np.arange(n) for first, n in zip(space.low.flat, space.nvec.flat, strict=True)])
+    entry = np.repeat(np.arange(space.sizes.size), space.sizes.ravel())
+    choice = np.concatenate([first + np.arange(n) for first, n in zip(space.start.flat, space.sizes.flat, strict=True)])
     return (jnp.ravel(obs)[entry] == choice).astype(jnp.float32)
 
 
