@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import load
+from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
@@ -97,4 +98,17 @@ def without_env_faults(
         f"environment {number}{seed} of {title} gave {_KINDS[kind]} that are not finite (NaN or infinite) at {of_run}, "
         f"in iteration {iteration:,}: mend the environment (evorl check-env plays random actions in it), or replace "
         "such numbers by a wrapper."
+    )
+
+
+def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
+    """Raise ``HostEnvError`` where environments of one rollout, on the host, gave numbers that are not finite."""
+    faults = None if env.steps_on_host else env_faults(experience)
+    if faults is None or int(faults[0]) == _NONE:
+        return
+    step, number, kind = np.asarray(faults).tolist()
+    raise HostEnvError(
+        f"environment {number} of {env.title or type(env.unwrapped).__name__} gave {_KINDS[kind]} that are not finite "
+        f"(NaN or infinite) at step {step + 1:,} of a rollout: mend the environment (evorl check-env plays random "
+        "actions in it), or replace such numbers by a wrapper."
     )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from evorl.envs import Box, Discrete, Env, EnvState
-from evorl.execution.env_faults import env_faults
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.execution.env_faults import env_faults, refuse_faulty_rollout
 from evorl.execution.learning import TrainingDiverged
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
@@ -54,6 +55,16 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
         workflow.learn(key=0)
     assert "step 7 of it" in str(caught.value)
     assert "learning rate" not in str(caught.value)
+
+
+def test_actors_name_the_environment_too() -> None:
+    env = {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 20}
+    workflow = small("ppo", env)
+    batch = SampleBatch(obs=np.zeros((4, 2, 2)), rewards=np.zeros((4, 2)), dones=np.zeros((4, 2), bool))
+    refuse_faulty_rollout(workflow.env, batch)
+    batch.rewards[3, 1] = np.nan
+    with pytest.raises(HostEnvError, match=r"environment 1 of .*Breaking gave rewards.*step 4 of a rollout"):
+        refuse_faulty_rollout(workflow.env, batch)
 
 
 def test_finite_numbers_leave_metrics_as_they_are() -> None:
