@@ -20,7 +20,7 @@ from evorl.collecting.transitions import (
 )
 from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (

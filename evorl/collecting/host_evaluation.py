@@ -13,7 +13,7 @@ from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.metrics import EvaluationMetrics
 
 

@@ -14,7 +14,7 @@ from evorl.config.names import missing_in_words, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import PyTreeDict
 

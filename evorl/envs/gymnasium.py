@@ -25,7 +25,7 @@ from evorl.envs.host.answers import (
     put_observation,
 )
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")

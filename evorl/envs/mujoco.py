@@ -17,7 +17,7 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.host.seeds import WIDE_SEED_BITS
+from evorl.envs.host.seed_bits import WIDE_SEED_BITS
 from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.mujoco_task import Physics, Task, Terms

@@ -22,7 +22,7 @@ from evorl.envs.host.answers import (
     put_observation,
 )
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 
 ENV_NAMES: tuple[str, ...] = ()  # PettingZoo's registry is open, and importing it takes long
 ENDS = ("all", "any")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evorl.envs import create_env
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.mujoco import make_mujoco_simulators
 from evorl.envs.vector import VectorEnv
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from evorl.envs.host.answers import as_step, loses_numbers, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of numpy arrays with leading axis B

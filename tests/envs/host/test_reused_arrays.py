@@ -18,7 +18,7 @@ from evorl.envs import Box
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
 from evorl.envs.host.bridge import HostBackedEnv
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.envs.host.seeds import fold_seeds
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.options import EnvOptions
 
 SHARED = {"obs": np.zeros(2, np.float32), "reward": np.zeros((), np.float32), "over": np.zeros((), np.bool_)}
