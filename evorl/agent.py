@@ -19,7 +19,7 @@ from evorl.envs.action_conversion import ActionConversion, seen_by_agents
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_kinds, kind_of, num_outputs
 from evorl.envs.env import Env
 from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Space
-from evorl.networks.torsos import as_float
+from evorl.networks.inputs import as_float
 from evorl.ops.normalization import RunningStatistics, init_statistics, normalize
 from evorl.ops.random import as_typed_key
 from evorl.sample_batch import SampleBatch

@@ -7,6 +7,7 @@ from typing import Any
 
 from evorl.actors.pool import ActorPool, ActorWorker
 from evorl.config.names import load
+from evorl.envs.host.answers import refuse_exit
 
 
 class InlinePool(ActorPool):
@@ -35,7 +36,11 @@ class InlinePool(ActorPool):
         if not self._requests:
             return []
         number = next(iter(self._requests))
-        return [(number, "done", self._workers[number].answer(*self._requests.pop(number)))]
+        try:
+            return [(number, "done", self._workers[number].answer(*self._requests.pop(number)))]
+        except BaseException as error:
+            refuse_exit(error, f"actor {number}")
+            raise
 
     def why_dead(self, number: int) -> None:
         """Never."""

@@ -156,13 +156,13 @@ def _serve(pipe: Connection, beat: Any, worker: str, settings: Any, jax_settings
             pipe.send(("done", served.answer(*request)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except Exception as error:
+    except BaseException as error:  # SystemExit of an environment, too: Ctrl-C does not reach us
         with contextlib.suppress(OSError):
             pipe.send(("failed", in_words(error)))
 
 
-def in_words(error: Exception) -> str:
-    """What went wrong in an actor, as the learner tells it."""
+def in_words(error: BaseException) -> str:
+    """Describe what went wrong in an actor, as the learner reports it."""
     expected = isinstance(error, ValueError | OSError | ArithmeticError)
     return str(error) if expected else f"{type(error).__name__}: {error}"
 

@@ -134,5 +134,5 @@ class _RayWorker:
                 prepare_actor({})
                 self._worker = load(self._named)(self._settings)
             return "done", self._worker.answer(*request)
-        except Exception as error:
+        except BaseException as error:  # SystemExit of an environment, too
             return "failed", in_words(error)

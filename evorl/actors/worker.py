@@ -14,6 +14,7 @@ import numpy as np
 
 from evorl.actors.host_loop import roll_on_host
 from evorl.config.names import load
+from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import host_errors_in_words
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
@@ -107,6 +108,7 @@ class Worker:
                 state = with_recurrent_state(state, how.agent_state)
             run = roll_on_host if self._in_a_loop else _roll
             trajectory, state = jax.block_until_ready(run(self.workflow, how, state))
+        refuse_faulty_rollout(self.workflow.env, trajectory)
         if env_state is not None:
             return leaves_of(trajectory), leaves_of(state)
         self._own = state

@@ -8,30 +8,59 @@ from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
+import jax
 
+from evorl.agent import Agent
 from evorl.envs.space import Space
 from evorl.networks.torsos import PRESETS
 
 _IMAGE_AXES = 3  # height, width and channels
+_MOST_CHANNELS = 16  # of an image whose first axis looks like its channels
 
 
 def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
-    """A sentence on the networks of an agent that see images flat; ``None`` where none does.
+    """Return a warning on networks that read images another way than is meant; ``None`` where all is as usual.
 
     Args:
         agent: with networks among its fields.
-        obs_space: of one observation, whose shape is told.
+        obs_space: of one observation.
     """
-    if not any(_sees_flat(network) for network in _networks(agent)):
-        return None
+    networks = list(_networks(agent))
     shape = obs_space.shape
-    of_images = f" of {math.prod(shape):,} numbers" if isinstance(shape, tuple) else ""
-    shown = f" {list(shape)}" if isinstance(shape, tuple) else ""
-    presets = ", ".join(PRESETS)
-    return (
-        f"Observations are images{shown}, which a network without convolutions sees as one vector{of_images}. Networks "
-        f"with convolutions: agent.network.torso=<one of {presets}>."
-    )
+    if any(_sees_flat(network) for network in networks):
+        of_images = f" of {math.prod(shape):,} numbers" if isinstance(shape, tuple) else ""
+        shown = f" {list(shape)}" if isinstance(shape, tuple) else ""
+        presets = ", ".join(PRESETS)
+        return (
+            f"Observations are images{shown}, which a network without convolutions sees as one vector{of_images}. "
+            f"Networks with convolutions: agent.network.torso=<one of {presets}>."
+        )
+    if _has_channels_first(shape) and any(_has_convolutions(network) for network in networks):
+        return (
+            f"Observations {list(shape)} look like images with their channels first, and convolutions take the last "
+            f"axis for the channels, here {shape[-1]}. If they are: env.channels=first."
+        )
+    return None
+
+
+def _has_channels_first(shape: Any) -> bool:
+    is_image = isinstance(shape, tuple) and len(shape) == _IMAGE_AXES and all(isinstance(side, int) for side in shape)
+    return is_image and shape[0] <= _MOST_CHANNELS and shape[0] < min(shape[1:]) and shape[2] > _MOST_CHANNELS
+
+
+def _has_convolutions(network: nn.Module) -> bool:
+    return getattr(getattr(network, "torso", None), "input_ndim", 1) == _IMAGE_AXES
+
+
+def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
+    """Refuse convolutions that leave nothing of the images of these observations; only shapes are computed.
+
+    Raises:
+        ValueError: images are too small; says the least size and which presets fit.
+    """
+    if any(_has_convolutions(network) for network in _networks(agent)):
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        jax.eval_shape(lambda key: agent.init_params(obs_space, action_space, key), key)
 
 
 def _networks(node: Any) -> Iterator[nn.Module]:

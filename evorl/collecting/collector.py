@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from evorl.collecting.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
@@ -14,10 +13,14 @@ from evorl.collecting.transitions import (
     Step,
     as_columns,
     check_done_means,
+    kept,
+    kept_entries,
     make_collected,
     n_step_transitions,
 )
+from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 _WRONG_ANSWER = (
@@ -113,8 +116,9 @@ class Collector:
             env_step = env_step_for(self.env, agent)
             ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(self._take_transitions(), ended)
-        except BaseException:
-            self.restart()  # nobody knows where the environment stands
+        except BaseException as error:
+            self.restart()  # where the environment is now is unknown
+            refuse_exit(error, f"step {self.timesteps + 1} or later of the environment or agent")
             raise
 
     def _take_transitions(self) -> PyTreeDict | None:
@@ -146,12 +150,17 @@ class Collector:
             if obs is None:
                 obs, episode_return, started_at = self._reset(), 0.0, now
             action, extras = act(obs)
+            stored_action = action if action.__class__ is int else kept(action)
+            if extras:
+                extras = kept_entries(extras)
             answer = env_step(action)
             if type(answer) is not tuple or len(answer) != 5:
                 raise HostEnvError(_WRONG_ANSWER.format(type(answer).__name__))
             next_obs, reward, termination, truncation, info = answer
-            next_obs = _copy(next_obs)
-            step = (obs, action, reward, next_obs, termination, truncation, extras)
+            if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
+                reward, termination, truncation = _checked(reward, termination, truncation)
+            next_obs = kept(next_obs)
+            step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
             store(step if complete is None else complete(step, info))
             now += 1
             episode_return += reward
@@ -167,11 +176,11 @@ class Collector:
 
     def _reset(self) -> Any:
         seed, self._seed = self._seed, None
-        return _copy(self.env.reset(seed=seed)[0])
+        return kept(as_start(self.env.reset(seed=None if seed is None else int(fold_seeds(seed)))))
 
 
-def _copy(obs: Any) -> Any:
-    """An environment may write its next observation where this one is."""
-    if type(obs) is np.ndarray:
-        return obs.copy()
-    return jax.tree.map(np.array, PyTreeDict(obs) if isinstance(obs, dict) else obs)
+def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[Any, bool, bool]:
+    """Return the reward, as it is where it is a number of NumPy's, and both flags; refuse anything else."""
+    plain = reward.item() if type(reward) is np.ndarray and not reward.shape else reward
+    as_reward(plain)
+    return plain, as_flag(termination, "terminated"), as_flag(truncation, "truncated")

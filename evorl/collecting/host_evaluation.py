@@ -9,9 +9,12 @@ import numpy as np
 
 from evorl.collecting.agent_calls import env_step_for
 from evorl.collecting.host_step_record import HostStepRecord
+from evorl.collecting.transitions import kept as copied
 from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
+from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.metrics import EvaluationMetrics
 
 
@@ -37,7 +40,11 @@ def play_on_host(env: Any, agent: Any, num_episodes: int, seed: int = 0, keep_st
         raise ValueError(f"keep_steps={keep_steps} is more than the num_episodes={num_episodes} that are played.")
     kept = HostStepRecord(keep_steps)
     play = _play_rows if isinstance(env, HostVectorEnv) else _play_one_after_another
-    returns, lengths = play(env, agent, num_episodes, seed, kept)
+    try:
+        returns, lengths = play(env, agent, num_episodes, seed, kept)
+    except BaseException as error:
+        refuse_exit(error, "the environment or the agent of an evaluation")
+        raise
     return EvaluationMetrics(
         episode_returns=np.asarray(returns, np.float32),
         episode_lengths=np.asarray(lengths, np.int32),
@@ -50,16 +57,19 @@ def _play_one_after_another(
 ) -> tuple[list[float], list[int]]:
     returns, lengths, env_step = [], [], env_step_for(env, agent)
     for episode in range(num_episodes):
-        obs, _ = env.reset(seed=seed if episode == 0 else None)
+        obs = as_start(env.reset(seed=int(fold_seeds(seed)) if episode == 0 else None))
         _start(agent, True)
         total, length, is_over = 0.0, 0, False
         kept.add_moment(episode, obs, bodies_of(env))
         while not is_over:
             action = agent.eval_step(obs)
-            obs, reward, termination, truncation, _ = env_step(action)
-            kept.add_step(episode, action, reward, termination)
+            done = copied(action)
+            obs, reward, termination, truncation, _ = as_step(env_step(action))
+            reward = as_reward(reward)
+            termination, truncation = as_flag(termination, "terminated"), as_flag(truncation, "truncated")
+            kept.add_step(episode, done, reward, termination)
             kept.add_moment(episode, obs, bodies_of(env))
-            total, length, is_over = total + float(reward), length + 1, bool(termination or truncation)
+            total, length, is_over = total + reward, length + 1, termination or truncation
         returns.append(total)
         lengths.append(length)
     return returns, lengths
@@ -69,14 +79,15 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kep
     seeds, num_envs, env_step = np.random.default_rng(seed), env.num_envs, env_step_for(env, agent)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
-    obs = env.reset(seeds.integers(0, 2**32, num_envs, np.uint64))
+    obs = copied(env.reset(fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)))
     _start(agent, np.ones(num_envs, np.bool_))
     _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
     while (episode < num_episodes).any():
         action = agent.eval_step(obs)
-        obs, reward, termination, truncation, _ = env_step(action)
+        done = copied(action)
+        obs, reward, termination, truncation = copied(env_step(action)[:4])
         for row in np.flatnonzero(episode < kept.num_episodes).tolist():
-            kept.add_step(episode[row], _row(action, row), reward[row], termination[row])
+            kept.add_step(episode[row], _row(done, row), reward[row], termination[row])
         _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
         counts = episode < num_episodes
         returns[episode[counts]] += reward[counts]
@@ -84,7 +95,8 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kep
         is_over = np.asarray(termination) | np.asarray(truncation)
         episode = episode + num_envs * is_over
         if is_over.any() and (episode < num_episodes).any():
-            start = env.partial_reset(is_over, seeds.integers(0, 2**32, num_envs, np.uint64))
+            drawn = fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)
+            start = env.partial_reset(is_over.copy(), drawn)
             obs = rows_where(is_over, start, obs)
             _start(agent, is_over)
             _add_moments(kept, env, episode, obs, is_over)

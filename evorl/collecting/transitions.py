@@ -19,6 +19,7 @@ NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "trunc
 # What JAX computes in: stored data has these types wherever it goes.
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
 
+_PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
 
 # Of an environment, or of all rows of a vector environment: observation, action, reward, next observation, termination,
 # truncation, extras. A plain tuple: millions are made, one after another.
@@ -46,6 +47,21 @@ class Collected:
     def num_episodes(self) -> int:
         """Episodes that ended."""
         return len(self.episode_returns)
+
+
+def kept(value: Any) -> Any:
+    """Return a value that environments or agents gave, with arrays of our own: they may write into theirs again."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value.copy()
+    if kind in _PLAIN:
+        return value
+    return jax.tree.map(np.array, PyTreeDict(value) if kind is dict else value)
+
+
+def kept_entries(entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a dict of values with arrays of our own, see ``kept``."""
+    return {name: kept(value) for name, value in entries.items()} if entries else entries
 
 
 def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, int, int]]) -> Collected:

@@ -9,8 +9,18 @@ import jax
 import numpy as np
 
 from evorl.collecting.agent_calls import ActFn, CompleteFn, EnvStep, calls_of, env_step_for
-from evorl.collecting.transitions import Collected, Step, as_columns, check_done_means, make_collected
+from evorl.collecting.transitions import (
+    Collected,
+    Step,
+    as_columns,
+    check_done_means,
+    kept,
+    kept_entries,
+    make_collected,
+)
+from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.seed_bits import fold_seeds
 
 
 class VectorCollector:
@@ -84,8 +94,9 @@ class VectorCollector:
             env_step = env_step_for(self.env, agent)
             steps, ended = self._take_steps(env_step, act, complete, agent.terminal, length)
             return make_collected(as_columns(steps, self._done_means) if steps else None, ended)
-        except BaseException:
-            self.restart()  # nobody knows where the simulators stand
+        except BaseException as error:
+            self.restart()  # where the simulators are now is unknown
+            refuse_exit(error, f"the simulators or the agent, after {self.timesteps} steps,")
             raise
 
     def _take_steps(
@@ -102,10 +113,11 @@ class VectorCollector:
         obs = self._start() if self._obs is None else self._obs
         for _ in range(length):
             action, extras = act(obs)
+            stored_action, extras = kept(action), kept_entries(extras)
             next_obs, reward, termination, truncation, info = env_step(action)
             next_obs = jax.tree.map(np.array, next_obs)
-            step = (obs, action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
-            steps.append(step if complete is None else complete(step, info))
+            step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
+            steps.append(step if complete is None else complete(step, kept_entries(info)))
             self.timesteps += self.num_envs
             self._returns += reward
             self._lengths += 1
@@ -124,12 +136,12 @@ class VectorCollector:
 
     def _restarted(self, is_over: np.ndarray, next_obs: Any) -> Any:
         self._returns[is_over], self._lengths[is_over] = 0.0, 0
-        start = self.env.partial_reset(is_over, self._draw_seeds())
+        start = self.env.partial_reset(is_over.copy(), self._draw_seeds())
         return rows_where(is_over, start, next_obs)
 
     def _draw_seeds(self) -> np.ndarray:
         """One for every row, whether it is used or not: a row's seeds do not depend on how long others play."""
-        return self._seeds.integers(0, 2**32, self.num_envs, np.uint64)
+        return fold_seeds(self._seeds.integers(0, 2**32, self.num_envs, np.uint64), self.env.seed_bits)
 
 
 def rows_where(mask: np.ndarray, on_true: Any, on_false: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ def completed(
         path = f"{where}.{field.name}" if where else field.name
         if nested is not None and isinstance(value, str | Mapping if has_name(nested) else Mapping):
             settings[field.name] = completed_node(nested, value, field_default, path)
+        elif value is None and nested is not None and type(None) not in typing.get_args(hints[field.name]):
+            raise ValueError(f"{path} must be a mapping of settings, got null: leave it out for the usual ones.")
         elif value is not dataclasses.MISSING:
             settings[field.name] = value
         elif field_default is not dataclasses.MISSING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evorl.config.names import load
 from evorl.envs.env import AutoresetMode, Env, EnvState
 from evorl.envs.factory import adapter_function, available_envs, create_env
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "Discrete",
     "Env",
     "EnvState",
+    "MultiDiscrete",
     "Space",
     "TupleSpace",
     "available_envs",

@@ -10,7 +10,7 @@ import abc
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,21 @@ class EnvState(PyTreeData):
     _internal: PyTreeDict = pytree_field(default_factory=PyTreeDict)  # what wrappers remember
 
 
+class _MissingSpace:
+    """Stands where a class gives no space; what an instance sets itself comes first."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, env: Any, owner: type) -> Any:
+        if env is None:
+            return self
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: give it as a class attribute, as a property, or set it in "
+            f"__init__, as in self.{self._name} = Discrete(2)."
+        )
+
+
 class Env(ByValue, abc.ABC):
     """One environment: static, hashable, its state outside.
 
@@ -84,15 +99,22 @@ class Env(ByValue, abc.ABC):
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """One step; stepping an ended episode is allowed and means nothing."""
 
-    @property
-    @abc.abstractmethod
-    def obs_space(self) -> Space:
-        """The space of one environment's observations."""
+    # A class attribute, a property, or set in ``__init__``.
+    if TYPE_CHECKING:
 
-    @property
-    @abc.abstractmethod
-    def action_space(self) -> Space:
-        """The space of one environment's actions."""
+        @property
+        def obs_space(self) -> Space:
+            """The space of one environment's observations."""
+            ...
+
+        @property
+        def action_space(self) -> Space:
+            """The space of one environment's actions."""
+            ...
+
+    else:
+        obs_space = _MissingSpace()
+        action_space = _MissingSpace()
 
     @property
     def max_episode_steps(self) -> int | None:

@@ -96,7 +96,11 @@ def _space_of(env: Env, which: str, name: str) -> tuple[Space | None, str | None
     """The space of that name, or what is wrong with it."""
     try:
         space = getattr(env, which)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too
+        if f"{name} has no {which}" in str(error):
+            return None, str(error)
         return None, f"{name}.{which} fails{_place(error)}: {_short(error)}."
     if isinstance(space, Space):
         return space, None
@@ -136,13 +140,15 @@ def _traced(method: Callable, arguments: tuple, where: str) -> tuple[Any, str | 
 
     try:
         return jax.eval_shape(call, *arguments), None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too
         if returned and not isinstance(returned[-1], EnvState):  # nothing that JAX knows, as a list of info may be
             return None, _not_a_state(returned[-1], where)
         return None, _failure_in_words(error, where)
 
 
-def _failure_in_words(error: Exception, where: str) -> str:
+def _failure_in_words(error: BaseException, where: str) -> str:
     place = _place(error)
     errors = jax.errors
     if isinstance(error, errors.TracerBoolConversionError):

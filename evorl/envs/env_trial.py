@@ -136,7 +136,7 @@ def _beyond(space: Space, value: np.ndarray) -> str:
             index = f"[{', '.join(map(str, at))}]" if at else ""
             return f"its number{index} is {value[at]:g}, and {space.low[at]:g} to {space.high[at]:g} are allowed."
     if isinstance(space, Discrete):
-        return f"it is {value}, and 0 to {space.n - 1} are allowed."
+        return f"it is {value}, and {space.start} to {space.start + space.n - 1} are allowed."
     return f"it is {_brief(value)}."
 
 

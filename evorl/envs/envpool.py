@@ -14,6 +14,7 @@ from evorl.config.names import missing_in_words, no_such
 from evorl.config.values import check_names, positive
 from evorl.envs.gymnasium_spaces import action_space_of, space_of
 from evorl.envs.host.host_vector_env import HostVectorEnv
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.envs.space import Box, DictSpace, Space
 from evorl.types import PyTreeDict
 
@@ -81,13 +82,12 @@ class EnvPoolTask:
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
 
     def make_pool(self, seeds: np.ndarray, **sizes: int) -> Any:
-        """Simulators, one for each of ``seeds``, uint64 ``[N]``, of which EnvPool takes 31 bits.
+        """Make simulators, one for each of ``seeds``, uint64 ``[N]``, of which EnvPool takes 31 bits.
 
         Raises:
             ValueError: EnvPool cannot make them.
         """
-        words = (seeds ^ (seeds >> np.uint64(32))) & np.uint64(0x7FFFFFFF)
-        seed = words.astype(int).tolist()
+        seed = fold_seeds(seeds).tolist()
         pool = self._made(_envpool().make_gymnasium, num_envs=len(seeds), seed=seed, **sizes)
         _quietly(pool, "observation_space")  # which it keeps, and asks for at every step
         return pool

@@ -15,11 +15,21 @@ from evorl.config.values import check_names, checked_list, checked_mapping, chec
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
+from evorl.envs.host.answers import (
+    as_flag,
+    as_reward,
+    as_start,
+    as_step,
+    blank_observations,
+    failure_of,
+    put_observation,
+)
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.envs.space import DictSpace, Space, TupleSpace
+from evorl.envs.host.seed_bits import fold_seeds
 
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
+SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: how many bits its seeds have, 31 by default
 _ASYNC_TIMEOUT = 60.0  # seconds that a worker has for one answer
 
 
@@ -124,9 +134,12 @@ class _GymnasiumEnv(HostVectorEnv):
         self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
-        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        # An environment without a spec, as a function of the user makes it, may tell its limit itself.
+        own = getattr(single.unwrapped, "max_episode_steps", None)
+        self.max_episode_steps = own if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
+        self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]
@@ -168,31 +181,39 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
         return self._restarted(np.flatnonzero(mask), seeds)
 
     def _restarted(self, numbers: Any, seeds: np.ndarray) -> Any:
-        rows: list[Any] = [None] * self.num_envs
+        batch = blank_observations(self.obs_space, self.num_envs)
+        seeds = fold_seeds(seeds, self.seed_bits)
         for i in numbers:
             try:
                 options = {name: value[i] for name, value in self._arguments.items()} or None
-                rows[i] = self._observed(self._envs[i].reset(seed=int(seeds[i]), options=options)[0])
-            except Exception as error:
-                raise HostEnvError(_failed(i, "reset", error)) from error
-        return _stacked(self.obs_space, rows)
+                start = as_start(self._envs[i].reset(seed=int(seeds[i]), options=options))
+                put_observation(self.obs_space, batch, i, self._observed(start))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit of an environment, too
+                raise failure_of(f"environment {i}", "reset", error) from error
+        return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``."""
         num_envs, converted = self.num_envs, batch_rows(self.action_space, self._convert_actions(actions))
-        rows: list[Any] = [None] * num_envs
+        batch = blank_observations(self.obs_space, num_envs)
         reward = np.zeros(num_envs, np.float32)
         termination, truncation = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         metrics = {name: np.zeros(num_envs, np.float32) for name in self._metrics}
         for i, env in enumerate(self._envs):
             try:
-                obs, reward[i], termination[i], truncation[i], info = env.step(converted[i])
-                rows[i] = self._observed(obs)
+                obs, paid, terminated, truncated, info = as_step(env.step(converted[i]))
+                put_observation(self.obs_space, batch, i, self._observed(obs))
+                reward[i] = as_reward(paid)
+                termination[i], truncation[i] = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
                 for name in self._metrics:
                     metrics[name][i] = info[name]
-            except Exception as error:
-                raise HostEnvError(_failed(i, "step", error)) from error
-        return _stacked(self.obs_space, rows), reward, termination, truncation, metrics
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # SystemExit of an environment, too
+                raise failure_of(f"environment {i}", "step", error) from error
+        return batch, reward, termination, truncation, metrics
 
     def physics(self) -> dict[str, np.ndarray]:
         """See ``HostVectorEnv.physics``: ``qpos`` and ``qvel`` of Gymnasium's environments on MuJoCo."""
@@ -256,18 +277,21 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
 
     def reset(self, seeds: np.ndarray) -> Any:
         """See ``HostVectorEnv.reset``."""
-        return self._observed(self._called("reset", seed=[int(seed) for seed in seeds])[0])
+        return self._observed(self._called("reset", seed=self._as_seeds(seeds))[0])
 
     def partial_reset(self, mask: np.ndarray, seeds: np.ndarray) -> Any:
         """See ``HostVectorEnv.partial_reset``."""
         options = {"reset_mask": mask}
-        return self._observed(self._called("reset", seed=[int(seed) for seed in seeds], options=options)[0])
+        return self._observed(self._called("reset", seed=self._as_seeds(seeds), options=options)[0])
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``."""
         obs, reward, termination, truncation, info = self._called("step", self._convert_actions(actions))
         reward = np.asarray(reward, np.float32)
         return self._observed(obs), reward, termination, truncation, {name: info[name] for name in self._metrics}
+
+    def _as_seeds(self, seeds: np.ndarray) -> list[int]:
+        return fold_seeds(seeds, self.seed_bits).tolist()
 
     def _called(self, method: str, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -276,8 +300,11 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
                 getattr(self._env, f"{method}_async")(*args, **kwargs)
                 return getattr(self._env, f"{method}_wait")(timeout=_ASYNC_TIMEOUT)
         except Exception as error:
-            said = (str(error).strip() or "no answer").splitlines()[0]
-            raise HostEnvError(f"a worker of Gymnasium failed in {method}: {type(error).__name__}: {said}") from error
+            reason = (str(error).strip() or "no answer").splitlines()[0]
+            gone = [i for i, process in enumerate(self._env.processes) if not process.is_alive()]
+            which = f"the process of environment {gone[0]}" if gone else "a worker of Gymnasium"
+            ended = f" (it ended with status {self._env.processes[gone[0]].exitcode})" if gone else ""
+            raise HostEnvError(f"{which} failed in {method}: {type(error).__name__}: {reason}{ended}") from error
 
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, made with ``render_mode: rgb_array``."""
@@ -293,31 +320,6 @@ def bodies_of(env: Any) -> dict[str, np.ndarray]:
     """``qpos`` and ``qvel`` of one of Gymnasium's environments on MuJoCo; nothing of others."""
     data = getattr(getattr(env, "unwrapped", env), "data", None)
     return {name: getattr(data, name).copy() for name in ("qpos", "qvel") if hasattr(data, name)}
-
-
-def _stacked(space: Space, rows: list[Any]) -> Any:
-    """Observations of single environments as a batch ``[B, ...]`` of the space; zeros where a row is ``None``."""
-    if isinstance(space, DictSpace):
-        members = space.spaces
-        return {name: _stacked(members[name], [None if r is None else r[name] for r in rows]) for name in members}
-    if isinstance(space, TupleSpace):
-        return tuple(
-            _stacked(member, [None if r is None else r[i] for r in rows]) for i, member in enumerate(space.spaces)
-        )
-    batch = np.zeros((len(rows), *space.shape), space.dtype)
-    for i, row in enumerate(rows):
-        if row is not None:
-            if np.shape(row) != space.shape:
-                raise HostEnvError(
-                    f"environment {i} gave an observation of shape {list(np.shape(row))}, and its space says "
-                    f"{list(space.shape or ())}."
-                )
-            batch[i] = row
-    return batch
-
-
-def _failed(number: int, method: str, error: Exception) -> str:
-    return f"environment {number} failed in {method}: {type(error).__name__}: {error}"
 
 
 def is_drawn_by_mujoco(name: str) -> bool:

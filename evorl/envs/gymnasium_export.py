@@ -36,8 +36,10 @@ def as_gymnasium(env: Env) -> gymnasium.Env:
         """A JAX environment, stepped by compiled functions."""
 
         def __init__(self) -> None:
+            self.metadata = {"seed_bits": 64}
             self.observation_space = gymnasium_space(env.obs_space)
             self.action_space = gymnasium_space(env.action_space)
+            self.max_episode_steps = env.max_episode_steps
             self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
             self._state: Any = None
 

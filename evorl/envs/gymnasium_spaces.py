@@ -15,10 +15,13 @@ JAX_DTYPES = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}  # 
 
 
 def space_of(space: Any) -> Space:
-    """Gymnasium's space of observations as one of ours; float64 becomes float32, booleans and integers stay.
+    """Convert Gymnasium's space of observations to one of ours; float64 becomes float32, booleans and integers stay.
+
+    Elements keep their numbers: a choice that starts at 3 stays one of 3, 4 ... Networks read it one-hot encoded, see
+    ``evorl.envs.wrappers.encoding``.
 
     Raises:
-        ValueError: a kind that is no array, or a dict or tuple of arrays.
+        ValueError: observations are neither arrays nor dicts and tuples of arrays.
     """
     import gymnasium.spaces as spaces
 
@@ -26,12 +29,10 @@ def space_of(space: Any) -> Space:
         return DictSpace({name: space_of(member) for name, member in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
         return TupleSpace([space_of(member) for member in space.spaces])
-    if isinstance(space, spaces.Discrete) and space.start == 0:
-        return Discrete(int(space.n))
     if isinstance(space, spaces.Discrete):
-        return Box(int(space.start), int(space.start + space.n - 1), (), np.int32)
+        return Discrete(int(space.n), int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
-        return Box(np.asarray(space.start), np.asarray(space.start + space.nvec - 1), space.shape, np.int32)
+        return MultiDiscrete(space.nvec, space.start)
     if isinstance(space, spaces.MultiBinary):
         return Box(0, 1, space.shape, np.int8)
     if isinstance(space, spaces.Box):

@@ -17,6 +17,7 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.host.seed_bits import WIDE_SEED_BITS
 from evorl.envs.mujoco_catalog import TASKS, load_model, make_task, numbers_of_bodies
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.mujoco_task import Physics, Task, Terms
@@ -42,6 +43,8 @@ class MujocoVectorEnv(HostVectorEnv):
         ValueError: a number that is not positive.
         ImportError: Gymnasium, with which the models come, is not installed.
     """
+
+    seed_bits = WIDE_SEED_BITS
 
     def __init__(self, task: Task, num_envs: int, max_episode_steps: int, num_threads: int | None = None) -> None:
         import mujoco as engine

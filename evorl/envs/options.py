@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
+
+MOST_FRAMES = 4096  # of one history: each is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +26,18 @@ class EnvOptions:
         parallel: number of environments B.
         autoreset_mode: what follows the end of an episode, an ``AutoresetMode`` or its name.
         max_episode_steps: the time limit in steps of the environment: with action repeat an episode has that many
-            divided by ``action_repeat`` decisions, rounded up. ``None`` for the environment's usual one.
+            divided by ``action_repeat`` decisions, rounded up, the last one then being shorter. ``None`` for the
+            environment's usual one.
         action_repeat: apply each action that many times; ``info.steps`` counts decisions.
         history: how many of the last observations are seen together, see ``FrameStackWrapper``.
         reward_transform: a function of the reward: tanh, arctan, sign, sqrt or log, all of which keep its sign.
         reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
         reward_scale: factor of the reward.
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
-        flatten_obs: make one vector of the observation; ``None`` does so only where it is an integer (one-hot).
+        channels: where images ``[C, H, W]`` or ``[H, W, C]`` have their channels: ``first`` moves them behind, where
+            convolutions read them.
+        flatten_obs: join an observation to one vector, choices one-hot encoded. ``None`` joins nothing and encodes
+            choices (``Discrete``, ``MultiDiscrete``) where they are; ``False`` leaves even these as they are.
         observed: the components of a flat observation that are seen; ``None`` for all.
         goal_setter: who chooses the goals of an environment with goals, see ``make_goal_setter``; ``None`` for its own.
         randomization: which numbers of the physics are drawn at the start of each episode, and from where to where, by
@@ -52,6 +58,7 @@ class EnvOptions:
     reward_clip: float | None = None
     reward_scale: float | None = None
     sparse_reward_interval: int | None = None
+    channels: Literal["last", "first"] = "last"
     flatten_obs: bool | None = None
     observed: Sequence[int] | None = None
     goal_setter: Any = None
@@ -62,6 +69,8 @@ class EnvOptions:
     def __post_init__(self) -> None:
         for name, annotation in field_types(EnvOptions).items():
             object.__setattr__(self, name, checked_value(getattr(self, name), annotation, name))
+        if self.history > MOST_FRAMES:
+            raise ValueError(f"history must be at most {MOST_FRAMES:,} observations, got {self.history:,}.")
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(EnvOptions))

@@ -6,15 +6,23 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from evorl.config.gate import admit_arguments
 from evorl.config.names import load_named, missing_in_words, no_such
 from evorl.config.values import positive
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
+from evorl.envs.host.answers import (
+    as_flag,
+    as_reward,
+    as_start,
+    as_step,
+    blank_observations,
+    failure_of,
+    put_observation,
+)
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
-from evorl.types import PyTreeDict
+from evorl.envs.host.seed_bits import fold_seeds
 
 ENV_NAMES: tuple[str, ...] = ()  # PettingZoo's registry is open, and importing it takes long
 ENDS = ("all", "any")
@@ -64,7 +72,6 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
         self._envs = [first, *(make() for _ in range(num_envs // num_agents - 1))]
         self._ends_with_first = ends == "any"
-        self._nothing = jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), self.obs_space.spec)
         self._gone = np.zeros((len(self._envs), num_agents), np.bool_)
 
     def reset(self, seeds: np.ndarray) -> Any:
@@ -81,14 +88,14 @@ class PettingZooVectorEnv(HostVectorEnv):
         masks, num_agents = mask.reshape(self._gone.shape), len(self._agents)
         if (masks.any(axis=1) != masks.all(axis=1)).any():
             raise ValueError(f"the {num_agents} rows of a copy start together: mask all of them, or none.")
-        observed: list[Any] = [self._nothing] * self.num_envs
+        batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
         for copy in np.flatnonzero(masks[:, 0]).tolist():
-            seed = int(seeds[copy * num_agents])
-            seen, _ = self._called(copy, "reset", seed=(seed ^ (seed >> 32)) & 0xFFFFFFFF)
+            seen = self._called(copy, "reset", lambda env, c=copy: as_start(env.reset(seed=int(seeds[c * num_agents]))))
             for i, agent in enumerate(self._agents):
-                observed[copy * num_agents + i] = self._as_row(seen.get(agent))
+                if agent in seen:
+                    self._put(batch, copy, i, seen[agent])
             self._gone[copy] = False
-        return self._stacked(observed)
+        return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """See ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
@@ -96,21 +103,25 @@ class PettingZooVectorEnv(HostVectorEnv):
         rewards = np.zeros(self._gone.shape, np.float32)
         termination, truncation = np.zeros_like(self._gone), np.zeros_like(self._gone)
         metrics = {name: np.zeros(self._gone.shape, np.float32) for name in self.info_spec}
-        observed: list[Any] = []
+        batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
             acting = list(env.agents)
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
-            seen, paid, ended, cut, info = self._called(copy, "step", {agent: rows[agent] for agent in acting})
+            sent = {agent: rows[agent] for agent in acting}
+            seen, paid, ended, cut, info = self._called(copy, "step", lambda env, sent=sent: as_step(env.step(sent)))
+            ended, cut = self._flags(copy, acting, "terminations", ended), self._flags(copy, acting, "truncations", cut)
             over = self._note_ends(copy, acting, ended, cut)
             termination[copy], truncation[copy] = over & self._gone[copy], over & ~self._gone[copy]
             for i, agent in enumerate(self._agents):
-                rewards[copy, i] = paid.get(agent, 0.0)
+                if agent in acting:
+                    rewards[copy, i] = self._checked(copy, agent, as_reward, paid.get(agent, 0.0))
                 is_absent = agent not in acting or (self._gone[copy, i] and not over)
-                observed.append(self._nothing if is_absent else self._as_row(seen.get(agent)))
+                if not is_absent and agent in seen:
+                    self._put(batch, copy, i, seen[agent])
                 for name in metrics if agent in acting else ():
                     metrics[name][copy, i] = self._metric(copy, agent, info, name)
         flat = {name: value.reshape(-1) for name, value in metrics.items()}
-        return self._stacked(observed), rewards.reshape(-1), termination.reshape(-1), truncation.reshape(-1), flat
+        return batch, rewards.reshape(-1), termination.reshape(-1), truncation.reshape(-1), flat
 
     def _note_ends(self, copy: int, acting: list[Any], ended: Mapping[Any, Any], cut: Mapping[Any, Any]) -> bool:
         """Note which agents have reached their own end; whether the copy's episode is over."""
@@ -137,29 +148,36 @@ class PettingZooVectorEnv(HostVectorEnv):
         for env in self._envs:
             env.close()
 
-    def _called(self, copy: int, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, copy: int, method: str, call: Callable[[Any], Any]) -> Any:
         try:
-            return getattr(self._envs[copy], method)(*args, **kwargs)
-        except Exception as error:
+            return call(self._envs[copy])
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit of an environment, too
             first = copy * len(self._agents)
-            raise HostEnvError(
-                f"environments {first} to {first + len(self._agents) - 1} (copy {copy}) failed in {method}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            who = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
+            raise failure_of(who, method, error) from error
+
+    def _put(self, batch: Any, copy: int, number: int, seen: Any) -> None:
+        row = copy * len(self._agents) + number
+        self._checked(copy, self._agents[number], lambda x: put_observation(self.obs_space, batch, row, x), seen)
+
+    def _flags(self, copy: int, acting: list[Any], name: str, flags: Mapping[Any, Any]) -> dict[Any, bool]:
+        return {
+            agent: self._checked(copy, agent, lambda x: as_flag(x, name), flags.get(agent, False)) for agent in acting
+        }
+
+    def _checked(self, copy: int, agent: Any, check: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return check(value)
+        except HostEnvError as error:
+            raise HostEnvError(f"{agent} in copy {copy}: {error}") from error
 
     def _metric(self, copy: int, agent: Any, info: Mapping[Any, Any], name: str) -> Any:
         known = info.get(agent, {})
         if name not in known:
             raise HostEnvError(f"the info of {agent} in copy {copy} has no {name!r}; it has {sorted(known)}.")
         return known[name]
-
-    def _as_row(self, seen: Any) -> Any:
-        if seen is None:
-            return self._nothing
-        return PyTreeDict(seen) if isinstance(seen, Mapping) else seen
-
-    def _stacked(self, rows: list[Any]) -> Any:
-        return jax.tree.map(lambda spec, *x: np.stack(x).astype(spec.dtype), self.obs_space.spec, *rows)
 
 
 def make_pettingzoo_simulators(

@@ -23,6 +23,7 @@ ENV_NAMES = ("simulator",)
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
 _CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
+_CHOICE_KEYS = ("n", "start")
 
 
 class RemoteSimulators(HostVectorEnv):
@@ -111,7 +112,7 @@ def space_from_config(config: Any, name: str) -> Space:
     config = plain(config) if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping) or not config:
         raise ValueError(f"{name} must be a mapping, {_EXAMPLES}; got {config!r}.")
-    if "n" not in config and all(isinstance(value, Mapping) for value in config.values()):
+    if all(isinstance(value, Mapping) for value in config.values()):
         return DictSpace({str(key): space_from_config(value, f"{name}.{key}") for key, value in config.items()})
     check_names(config, _CHOICE_KEYS if "n" in config else _BOX_KEYS, f"key of {name}")
     try:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.envs.box_bounds import filled_bound, known_bound, require_int32
 from evorl.envs.space_size import check_size
 from evorl.types import ByValue, PyTreeDict
 
@@ -70,10 +71,10 @@ class Box(Space):
         self._dtype = np.dtype(dtype)
         if not any(jnp.issubdtype(self._dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             raise ValueError(f"Box has real numbers, as of float32 or uint8; got dtype {str(dtype)[:40]!r}.")
-        low, high = _as_numpy(low, "low"), _as_numpy(high, "high")
+        low, high = known_bound(low, "low"), known_bound(high, "high")
         shape = check_size(np.broadcast_shapes(low.shape, high.shape) if shape is None else tuple(map(int, shape)))
-        self.low = _bound(low, shape, self._dtype, "low")
-        self.high = _bound(high, shape, self._dtype, "high")
+        self.low = filled_bound(low, shape, self._dtype, "low")
+        self.high = filled_bound(high, shape, self._dtype, "high")
         if np.any(self.low > self.high):
             raise ValueError(f"Box needs low <= high everywhere, got low={low} and high={high}.")
         self._key = (shape, self._dtype.str, self.low.tobytes(), self.high.tobytes())
@@ -154,8 +155,7 @@ class Discrete(Space):
         (self.n,), self.start = check_size((max(0, int(n)),)), int(start)
         if self.n < 1:
             raise ValueError(f"Discrete needs at least one element, got n={n}.")
-        if not -(2**31) <= self.start <= 2**31 - self.n:
-            raise ValueError(f"Discrete has int32 elements, and n={n} from start={start} does not fit into them.")
+        require_int32("Discrete", self.start, max(self.start + self.n - 1, self.n))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -174,8 +174,8 @@ class Discrete(Space):
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Uniform."""
-        number = jax.random.randint(key, (), 0, self.n, jnp.int32)
-        return number + self.start if self.start else number
+        drawn = jax.random.randint(key, (), 0, self.n, jnp.int32)
+        return drawn + self.start if self.start else drawn
 
     def contains(self, x: Any) -> jax.Array:
         """By value; floats are no elements."""
@@ -280,30 +280,6 @@ def _all_of(conditions: Any) -> jax.Array:
     for condition in conditions:
         result = result & condition
     return result
-
-
-def _as_numpy(bound: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(bound)
-    except jax.errors.TracerArrayConversionError:
-        raise ValueError(
-            f"Box got a traced array in {name}: its bounds are numbers that are known before anything is traced. "
-            "Build the space outside of the jitted function, or with numpy in place of jax.numpy."
-        ) from None
-
-
-def _bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    if np.any(np.isnan(value.astype(np.float64))):
-        raise ValueError(f"Box got a NaN in {name}: {value}.")
-    if np.issubdtype(dtype, np.integer):
-        info = np.iinfo(dtype)
-        value = np.clip(value.astype(object), info.min, info.max)
-    try:
-        bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
-    except ValueError:
-        raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
-    bound.setflags(write=False)
-    return bound
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:

@@ -8,10 +8,10 @@ from evorl.config.names import load
 from evorl.envs.action_conversion import action_conversion
 from evorl.envs.env import Env
 from evorl.envs.options import EnvOptions, as_autoreset_mode, check_options
-from evorl.envs.space import Discrete
 from evorl.envs.vector import VECTOR_ENVS, VectorEnv
 from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper, has_choices
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -25,10 +25,10 @@ from evorl.envs.wrappers.skill import SkillWrapper
 def wrap_env(env: Env, **options: Any) -> VectorEnv:
     """A vector env of ``env``, a bare adapter.
 
-    From the inside out: randomised physics, action conversion (where agents do not act in the environment's own
-    space), action repeat, episode clock, flatten, select, frame stack, reward transform, reward clip, sparse reward,
-    reward scale, skills, vmap with autoreset. So ``info.episode_return`` is what the environment paid, and
-    ``info.steps`` counts decisions.
+    From the inside out: randomised physics, skills, action conversion (where agents do not act in the environment's own
+    space), action repeat, episode clock, channels last, one-hot encoding or flatten, select, frame stack, reward
+    transform, reward clip, sparse reward, reward scale, vmap with autoreset. So ``info.episode_return`` is what the
+    environment paid, and ``info.steps`` counts decisions.
 
     Args:
         env: a single environment.
@@ -49,12 +49,13 @@ def wrap_env(env: Env, **options: Any) -> VectorEnv:
         setter = load("evorl.envs.goals.setters:make_goal_setter")(setter)
     if chosen.randomization is not None:  # likewise
         env = load("evorl.envs.wrappers.randomization:randomized")(env, chosen.randomization)
-    env = put_wrappers(env, chosen, limit)
     if chosen.skills is not None:
+        if chosen.observed is not None:
+            raise ValueError("env.observed and env.skills exclude one another: the skill would be selected, too.")
         env = SkillWrapper(env, chosen.skills, chosen.skill)
     elif chosen.skill is not None:
         raise ValueError(f"env.skill={chosen.skill} chooses one of env.skills, which is not set: give their number.")
-    return cls(env, chosen.parallel, setter)
+    return cls(put_wrappers(env, chosen, limit), chosen.parallel, setter)
 
 
 def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
@@ -62,11 +63,14 @@ def put_wrappers(env: Env, chosen: EnvOptions, limit: int | None) -> Env:
     if action_conversion(env.action_space) is not None:
         env = ActionConversionWrapper(env)
     if chosen.action_repeat > 1:
-        env = ActionRepeatWrapper(env, chosen.action_repeat)
+        env = ActionRepeatWrapper(env, chosen.action_repeat, chosen.max_episode_steps)
     env = EpisodeWrapper(env, limit)
-    is_integer = isinstance(env.obs_space, Discrete)
-    if is_integer if chosen.flatten_obs is None else chosen.flatten_obs:
+    if chosen.channels == "first":
+        env = ChannelsLastWrapper(env)
+    if chosen.flatten_obs:
         env = ObsFlattenWrapper(env)
+    elif chosen.flatten_obs is None and has_choices(env.obs_space):
+        env = ObsOneHotWrapper(env)
     if chosen.observed is not None:
         env = ObsSelectWrapper(env, chosen.observed)
     if chosen.history > 1:

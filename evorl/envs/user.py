@@ -12,6 +12,7 @@ from evorl.config.names import load_named
 from evorl.envs.env import Env
 from evorl.envs.env_check import EnvContractError, check_env
 from evorl.envs.gymnasium import InProcessGymnasiumEnv
+from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.create import create_host_env
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.options import as_hashable, check_options, from_hashable, parameter_names, split_options
@@ -92,6 +93,14 @@ def _make_env(function: Callable[..., Env], factory: str, arguments: tuple) -> U
     return UserEnv(env, (factory, arguments))
 
 
+def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except BaseException as error:
+        refuse_exit(error, f"{getattr(function, '__qualname__', function)}, which makes the environment,")
+        raise
+
+
 def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """What the function returns.
 
@@ -99,7 +108,7 @@ def made_by(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         EnvContractError: it makes a class of which a part is missing, in words.
     """
     try:
-        return function(**arguments)
+        return _called(function, arguments)
     except TypeError as error:
         lacking = re.search(r"Can't instantiate abstract class (\w+) .*abstract methods? (.*)$", str(error))
         if lacking is None:

@@ -25,8 +25,18 @@ _STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # loaded where ep
 
 
 def longest_episode(env: VectorEnv) -> int:
-    """Steps after which an episode is cut; ``DEFAULT_MAX_EPISODE_STEPS`` where the environment has no limit."""
-    return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
+    """Return the most steps that an episode can have.
+
+    Raises:
+        ValueError: the environment has no time limit: an evaluation would cut episodes that training lets go on.
+    """
+    if env.max_episode_steps is None:
+        title = getattr(env, "title", None) or type(env.unwrapped).__name__
+        raise ValueError(
+            f"episodes of {title} have no time limit, so an evaluation might never end: set one in steps, as in "
+            f"env.max_episode_steps={DEFAULT_MAX_EPISODE_STEPS}."
+        )
+    return env.max_episode_steps
 
 
 class EpisodeOutcomes(PyTreeData):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from evorl.execution.env_faults import watched_step
 from evorl.execution.memory import check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution, Trainable
 from evorl.ops.collectives import on_cpu
@@ -248,8 +249,9 @@ def _step(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
     return over_seeds(workflow.execution, workflow.pure_step, state, returns_state=True)
 
 
-# One trace serves the shapes of the metrics and the body of the loop.
-_traced_once = jax.jit(_step)
+@jax.jit  # one trace serves the shapes of the metrics and the body of the loop
+def _traced_once(workflow: Trainable, state: State) -> tuple[PyTreeDict, State]:
+    return over_seeds(workflow.execution, lambda state: watched_step(workflow, state), state, returns_state=True)
 
 
 def _iterate(workflow: Trainable, state: State, num_iterations: jax.Array) -> tuple[PyTreeDict, State]:
@@ -278,11 +280,9 @@ def iterate_program(workflow: Trainable, state: State, num_iterations: int) -> t
 
 @functools.cache
 def training_program(in_order: bool) -> Any:
-    """The jitted function that ``iterate_program`` calls.
+    """Return the jitted function that ``iterate_program`` calls; ``in_order``: see ``Execution``.
 
-    Args:
-        in_order: see ``Execution``. Of PPO on CartPole this is 1.1 times the speed, and 1.34 times the steps per second
-            of processor time (AMD EPYC, two threads); of physics, and of SAC's larger batches, 0.88 to 1.0.
+    In order, PPO on CartPole takes 1.1 times the steps per second (AMD EPYC, two threads); physics 0.88 to 1.0.
     """
     options = _known_option("xla_cpu_scheduler_type", "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED") if in_order else {}
     return jax.jit(_iterate_on_mesh, donate_argnames="state", compiler_options=options)

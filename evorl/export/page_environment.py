@@ -12,11 +12,11 @@ import numpy as np
 from evorl.agent import random_actions
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
+from evorl.envs.wrapped_row import WrappedRow
 from evorl.export.graph import Graph, NoRule
 from evorl.export.inlining import Opened
 from evorl.export.portable_policy import NEXT, PortablePolicy
 from evorl.export.tracing import traced_graph
-from evorl.export.wrapped_row import WrappedRow
 from evorl.ops.trees import tree_where
 
 NUM_STARTS = 20

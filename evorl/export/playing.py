@@ -169,6 +169,8 @@ def play_episode(
 
 
 def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
+    import numpy as np
+
     from evorl.envs.host.host_vector_env import HostEnvError
 
     if frames is None:
@@ -176,7 +178,7 @@ def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
     picture = simulators.render()
     if picture is None:
         raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
-    frames.append(picture)
+    frames.append(np.array(picture))  # which may be drawn over
 
 
 def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:

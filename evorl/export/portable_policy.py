@@ -15,8 +15,8 @@ from evorl.envs.action_conversion import leaf_values
 from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
 from evorl.envs.vector import VectorEnv
+from evorl.envs.wrapped_row import WrappedRow
 from evorl.export.inlining import Opened
-from evorl.export.wrapped_row import WrappedRow
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 
@@ -246,7 +246,7 @@ def _ports(name: str, tree: Any) -> tuple[Port, ...]:
 
 
 def described_space(space: Space) -> dict[str, Any]:
-    """A space as plain data; bounds that are infinite are ``null``."""
+    """Describe a space as plain data; infinite bounds are ``null``."""
     if isinstance(space, DictSpace):
         return {"kind": "dict", "spaces": {name: described_space(s) for name, s in space.spaces.items()}}
     if isinstance(space, TupleSpace):

@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from evorl.networks.inputs import network_input
 from evorl.networks.layers import dense
-from evorl.networks.torsos import network_input
 from evorl.types import Observation, Params
 
 

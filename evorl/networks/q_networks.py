@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from evorl.networks.heads import torso_output
+from evorl.networks.inputs import network_input
 from evorl.networks.layers import STATISTICS, NoisyDense, dense
-from evorl.networks.torsos import network_input
 from evorl.ops.random import split_rows
 from evorl.types import Action, Key, Observation, Params
 

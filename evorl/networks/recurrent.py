@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from evorl.config.names import no_such
 from evorl.config.own_parts import is_own_name, own_class, own_part
 from evorl.config.values import positive
+from evorl.networks.inputs import network_input
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
-from evorl.networks.torsos import Layer, Torso, network_input
+from evorl.networks.torsos import MOST_UNITS, Layer, Torso
 from evorl.ops.trees import zeros_where
 from evorl.types import Observation, PyTreeDict
 
@@ -204,6 +205,8 @@ def build_cell(config: Any) -> Cell | None:
         if name not in names:
             raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
         options[name] = positive(value, f"recurrent.{name}")
+        if options[name] > MOST_UNITS:
+            raise ValueError(f"recurrent: {name} must be a positive integer up to {MOST_UNITS:,}, got {value!r:.40}.")
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(

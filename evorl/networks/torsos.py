@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from evorl.config.names import load, no_such
 from evorl.config.own_parts import OwnPart, is_own_name
@@ -25,7 +24,6 @@ from evorl.networks.activations import (
     own_network_part,
 )
 from evorl.networks.layers import BatchRenorm, convolution, dense
-from evorl.types import Observation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +97,9 @@ _LAYERS: dict[str, type] = {
     "batch_renorm": BatchRenormalization,
 }
 _NAMES = ("flatten", "layer_norm")
+MOST_LAYERS = 256
+MOST_UNITS = 2**20  # outputs of a layer, and cells
+MOST_OF = {"size": MOST_UNITS, "stride": 1024, "num_blocks": 64, "warmup": 2**31 - 1}
 _KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name of your own")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
@@ -152,6 +153,7 @@ class Torso(nn.Module):
         leading, is_spatial = x.shape[: x.ndim - self.input_ndim], self.input_ndim > 1
         if is_spatial:  # convolutions take one batch axis
             x = x.reshape((math.prod(leading), *x.shape[len(leading) :]))
+        image = x.shape[-3:]
         for layer in self.layers:
             if layer == "flatten":
                 x = x.reshape((x.shape[0], -1)) if is_spatial else x
@@ -162,13 +164,25 @@ class Torso(nn.Module):
             elif isinstance(layer, OwnPart):
                 x = apply_own_part(layer, x)
             elif isinstance(layer, Convolution):
-                x = self._activate(layer, self._convolution(layer, x))
+                x = self._activate(layer, self._convolution(layer, self._with_room(layer, x, image)))
             elif isinstance(layer, ResidualStage):
-                x = self._residual_stage(layer, x)
+                x = self._residual_stage(layer, self._with_room(layer, x, image))
             elif isinstance(layer, Dense):
                 x = dense(layer.size, self.orthogonal, self._gain)(x)
                 x = self._activate(layer, nn.LayerNorm()(x) if self.layer_norm else x)
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
+
+    def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
+        """Return the input of a layer. Raises ``ValueError`` where its output would have a side of 0."""
+        if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
+            return x
+        fitting = [name for name, layers in PRESETS.items() if least_side(layers) <= min(image[:2])]
+        remedy = f"take a torso that fits ({', '.join(fitting)})" if fitting else "take observations with larger sides"
+        raise ValueError(
+            f"images of {image[0]} x {image[1]} are too small for the convolutions of this torso, whose output would "
+            f"be empty: it needs sides of {least_side(self.layers)} at least. Give larger images, smaller kernels or "
+            f"strides, or {remedy}: agent.network.torso."
+        )
 
     @property
     def _gain(self) -> float:
@@ -192,6 +206,25 @@ class Torso(nn.Module):
             inner = self._convolution(window, self._activate(layer, x))
             x += self._convolution(window, self._activate(layer, inner))
         return self._activate(layer, x)
+
+
+def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
+    """The side of what a layer makes of an image with this side."""
+    size, stride, border = (
+        (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
+    )
+    return -(-side // stride) if border == "same" else max((side - size) // stride + 1, 0)
+
+
+def least_side(layers: tuple[Layer, ...]) -> int:
+    """Return the least side of images of which convolutions and residual stages leave something."""
+    side = 1
+    for layer in reversed(layers):
+        if isinstance(layer, Convolution) and layer.border == "valid":
+            side = (side - 1) * layer.stride + layer.size
+        elif isinstance(layer, Convolution | ResidualStage):
+            side = (side - 1) * (layer.stride if isinstance(layer, Convolution) else 2) + 1
+    return side
 
 
 def dense_torso(*sizes: int, **options: Any) -> Torso:
@@ -243,6 +276,8 @@ def build_layers(layers: Any, where: str, keeps_statistics: bool = False) -> tup
         raise ValueError(
             f"{where} must be a list of layers, as in [64, 64], or one of {', '.join(PRESETS)}; got {layers!r}."
         )
+    if len(layers) > MOST_LAYERS:
+        raise ValueError(f"{where} has {len(layers):,} layers, and up to {MOST_LAYERS:,} are built: give fewer.")
     built = tuple(_layer(layer, where) for layer in layers)
     if any(isinstance(layer, BatchRenormalization) for layer in built) and not keeps_statistics:
         raise ValueError(
@@ -296,42 +331,17 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return value
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")
-    return positive(value, f"{where}: {name}")
+    most = MOST_OF.get(name, MOST_UNITS)
+    number = positive(value, f"{where}: {name}")
+    if number > most:
+        raise ValueError(f"{where}: {name} must be a positive integer up to {most:,}, got {_shortened(value)}.")
+    return number
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:
     return any(isinstance(layer, Convolution | ResidualStage) for layer in layers)
-
-
-def as_float(x: jax.typing.ArrayLike) -> jax.Array:
-    """float32: pixels (uint8) scaled to [0, 1], other integers and bools cast."""
-    x = jnp.asarray(x)
-    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
-
-
-def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
-
-    Args:
-        obs: an array, whose last ``observation_ndim`` axes are those of one observation.
-        input_ndim: number of axes of one input of the torso: 1 flattens each observation.
-
-    Raises:
-        ValueError: the observation is a dict, or its rank is not what the torso takes.
-    """
-    if isinstance(obs, Mapping):
-        raise ValueError(
-            f"a network takes one array, got a dict with {', '.join(sorted(map(str, obs)))}: choose an entry "
-            "(policy_obs_key, value_obs_key)."
-        )
-    x = as_float(jnp.asarray(obs))
-    if x.ndim < observation_ndim:
-        raise ValueError(f"an observation has {observation_ndim} axes, got an array of shape {x.shape}.")
-    if observation_ndim == input_ndim:
-        return x
-    if input_ndim != 1:
-        raise ValueError(
-            f"this torso takes observations of {input_ndim} axes, these have {observation_ndim}: choose another torso."
-        )
-    leading = x.shape[: x.ndim - observation_ndim]
-    return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

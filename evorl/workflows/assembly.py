@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from evorl.agents.flat_images import check_image_networks
 from evorl.config.defaults import completed
 from evorl.config.gate import grant
 from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
 from evorl.config.nodes import default_of, fields_from_config, plain
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, positive
 from evorl.envs import AutoresetMode, create_env
+from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
 
@@ -35,6 +37,7 @@ TRAINING_OPTIONS = frozenset(
     {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}
     | {"terminal_on_life_loss", "goal_setter"}
 )
+_IS_REMOTE = "evorl.envs.remote:is_remote"
 _MAKE_KEEPING = "evorl.evaluators.keeping:make_keeping"  # loaded where evaluations keep something
 _MAKE_INTRINSIC = "evorl.workflows.intrinsic:make_intrinsic"  # loaded where there is one
 OF_SCHEDULES = {"steps", *(field.name for field in dataclasses.fields(Schedule))}
@@ -129,11 +132,14 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     together = env.num_agents * execution.num_devices
     if execution.num_devices > 1 and eval_env.num_envs % together:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, together), AutoresetMode.DISABLED)
+    if fields.get("eval_interval", 1.0) and not load(_IS_REMOTE)(eval_env):
+        longest_episode(eval_env)  # refused now, not at the first evaluation
     keeping = None
     if config.get("evaluation") is not None:
         plays_as_all = cls.evaluation.__module__ == "evorl.workflows.workflow"
         keeping = load(_MAKE_KEEPING)(config["evaluation"], eval_env, eval_episodes, plays_as_all)
     agent = cls.make_agent(checked_mapping(config.get("agent"), "agent"), env)
+    check_image_networks(agent, env.obs_space, env.action_space)
     built = {"env": env, "eval_env": eval_env, "agent": agent, "execution": execution, "env_chunk": env_chunk}
     return {**fields, **built, "actors": actors, "keeping": keeping}
 

@@ -12,12 +12,15 @@ import numpy as np
 
 from evorl.config.names import load
 from evorl.envs.space import Discrete, Space
+from evorl.envs.vector import VectorEnv
+from evorl.envs.wrapped_row import WrappedRow
 from evorl.execution.programs import on_mesh, over_seeds
 from evorl.ops import processes
 from evorl.ops.collectives import local_indices
 from evorl.replay_buffers.ring import ReplayState
 from evorl.replay_buffers.slots import SlotReplayBuffer, SlotReplayState
 from evorl.runs.replay_file import (
+    COLUMNS,
     ReplayFileError,
     find_replay_file,
     read_columns,
@@ -76,6 +79,8 @@ def with_recorded_steps(workflow: OffPolicyWorkflow, state: State) -> State:
     """
     named, spec = workflow.replay.load, _stored_spec(workflow)
     columns = _read(named, workflow.env.action_space)
+    if named.startswith("minari:"):
+        columns = _as_agents_see(workflow.env, columns, named)
     _check_columns(spec, columns, named)
     _check_choices(workflow.env.action_space, columns["actions"], named)
     steps = _as_batch(spec, columns)
@@ -170,6 +175,25 @@ def _read(named: str, action_space: Space) -> dict[str, np.ndarray]:
         return load(f"{_MINARI}:minari_columns")(_minari_dataset(named), action_space)
     path = find_replay_file(named)
     return read_columns(path, read_replay_facts(path))
+
+
+def _as_agents_see(env: VectorEnv, columns: dict[str, np.ndarray], named: str) -> dict[str, np.ndarray]:
+    """Pass recorded observations of the environment through its wrappers: encoding, flattening, frame stacking.
+
+    Raises:
+        ReplayFileError: they are not those of the environment.
+    """
+    row = WrappedRow(env)
+    if not row.changes_observations:
+        return columns
+    spec = SampleBatch(obs=row.obs_space.spec, next_obs=row.obs_space.spec)
+    _check_columns(spec, columns, named)
+    leaves = [columns[name].astype(leaf.dtype) for name, leaf in _named_leaves(spec)]
+    recorded = jax.tree.unflatten(jax.tree.structure(spec), leaves)
+    starts = np.append(True, columns["termination"] | columns["truncation"])[:-1]
+    obs, next_obs = jax.device_get(row.seen_steps(recorded.obs, recorded.next_obs, starts))
+    others = {name: x for name, x in columns.items() if name in COLUMNS}
+    return others | dict(_named_leaves(SampleBatch(obs=obs, next_obs=next_obs)))
 
 
 def _stored_spec(workflow: OffPolicyWorkflow) -> SampleBatch:

@@ -20,6 +20,7 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
+from evorl.execution.env_faults import without_env_faults
 from evorl.execution.learning import Checkpointer, Recorder, run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.trainable import Execution
@@ -249,7 +250,7 @@ class Workflow(PyTreeNode):
             return self.actors.iterate(self, state, num_iterations, message)
         if self._steps_in_a_loop:
             return load(_HOST_LOOP)(self, state, num_iterations)
-        return programs.iterate_program(self, state, num_iterations)
+        return without_env_faults(self, *programs.iterate_program(self, state, num_iterations), num_iterations)
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""

@@ -95,7 +95,7 @@ def test_it_is_refused_where_it_is_given_and_named() -> None:
         wrap_env(Growing(), parallel=2)
     with pytest.raises(EnvContractError, match="Python asks whether an array that is traced is true"):
         create_env({"factory": f"{IfInside.__module__}:IfInside"})
-    with pytest.raises(EnvContractError, match=r"NoActions has no action_space: an environment is a class with the"):
+    with pytest.raises(EnvContractError, match=r"NoActions has no action_space: give it as a class attribute"):
         create_env({"factory": f"{IfInside.__module__}:NoActions"})
     assert create_env({"factory": f"{Walk.__module__}:Walk", "parallel": 2}).num_envs == 2
 

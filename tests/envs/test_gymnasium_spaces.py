@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from evorl.envs import Box, DictSpace, Discrete, TupleSpace
+from evorl.envs import Box, DictSpace, Discrete, MultiDiscrete, TupleSpace
 from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 
@@ -22,8 +22,8 @@ KEYS = jax.random.split(jax.random.key(0), 64)
         (spaces.Box(-1.0, 2.0, (3,), np.float64), Box(-1.0, 2.0, (3,), np.float32)),
         (spaces.Box(0, 255, (4, 4, 1), np.uint8), Box(0, 255, (4, 4, 1), np.uint8)),
         (spaces.Discrete(3), Discrete(3)),
-        (spaces.Discrete(3, start=-1), Box(-1, 1, (), np.int32)),
-        (spaces.MultiDiscrete([2, 5]), Box(np.array([0, 0]), np.array([1, 4]), (2,), np.int32)),
+        (spaces.Discrete(3, start=-1), Discrete(3, start=-1)),
+        (spaces.MultiDiscrete([2, 5], start=[1, 0]), MultiDiscrete([2, 5], start=[1, 0])),
         (spaces.MultiBinary(3), Box(0, 1, (3,), np.int8)),
         (spaces.Dict({"a": spaces.Discrete(2)}), DictSpace({"a": Discrete(2)})),
         (spaces.Tuple([spaces.Discrete(2)]), TupleSpace([Discrete(2)])),

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from evorl.envs import create_env
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.remote import is_remote, make_remote_simulators, space_from_config
 from evorl.envs.space import Box, DictSpace, Discrete
 
@@ -22,6 +23,8 @@ SPACES = {"obs_space": {"shape": [3]}, "action_space": {"shape": [2], "low": -2.
     ("config", "space"),
     [
         ({"n": 3}, Discrete(3)),
+        ({"n": 3, "start": -1}, Discrete(3, start=-1)),
+        ({"n": [2, 5], "start": [0, 1]}, MultiDiscrete([2, 5], start=[0, 1])),
         ({"shape": [4]}, Box(-np.inf, np.inf, (4,))),
         ({"shape": [2], "low": -1, "high": [1, 2]}, Box(-1, [1, 2], (2,))),
         ({"shape": [84, 84], "dtype": "uint8", "low": 0, "high": 255}, Box(0, 255, (84, 84), np.uint8)),

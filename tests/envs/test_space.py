@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs import Box, DictSpace, Discrete, MultiDiscrete, Space, TupleSpace
 from evorl.types import PyTreeDict
 
 KEYS = jax.random.split(jax.random.key(0), 2000)
@@ -32,6 +32,8 @@ def samples(space: Space) -> np.ndarray:
         Box(0, 1, (2,), np.bool_),
         Box(-1, 1, (2,), jnp.bfloat16),
         Discrete(5),
+        Discrete(4, start=-2),
+        MultiDiscrete([[2, 3], [1, 4]], start=[[0, -3], [7, 1]]),
         DictSpace({"b": Discrete(2), "a": Box(0, 1, (2,))}),
         TupleSpace([Discrete(3), Box(0, 1)]),
     ],
@@ -52,10 +54,12 @@ def test_samples_are_elements(space: Space) -> None:
 
 def eval_copy(space: Space) -> Space:
     """The same space, built anew."""
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.sizes.tolist(), space.start.tolist())
     if isinstance(space, Box):
         return Box(space.low, space.high, space.shape, space.dtype)
     if isinstance(space, Discrete):
-        return Discrete(space.n)
+        return Discrete(space.n, space.start)
     if isinstance(space, DictSpace):
         return DictSpace(dict(space.spaces))
     return TupleSpace(list(space.spaces))
@@ -91,6 +95,10 @@ def test_contains() -> None:
     assert not Discrete(3).contains(3)
     assert not Discrete(3).contains(-1)
     assert not Discrete(3).contains(1.0)
+    np.testing.assert_array_equal(Discrete(3, start=-1).contains(jnp.arange(-2, 3)), [False, True, True, True, False])
+    assert Discrete(2, start=2**31 - 2).contains(2**31 - 1)
+    assert MultiDiscrete([2, 3], start=1).contains([2, 3])
+    assert not MultiDiscrete([2, 3], start=1).contains([0, 3])
     both = DictSpace({"a": Discrete(2), "b": box})
     assert both.contains({"a": 1, "b": [0.0, 0.0]})
     assert not both.contains({"a": 2, "b": [0.0, 0.0]})
@@ -107,6 +115,8 @@ def test_value_equality() -> None:
     assert Box(0, 1, (2,)) != Box(0, 2, (2,))
     assert Box(0, 1, (2,)) != Box(0, 1, (2,), np.uint8)
     assert Discrete(2) != Discrete(3)
+    assert Discrete(2, start=1) != Discrete(2)
+    assert MultiDiscrete([2, 2]) != Box(0, 1, (2,), np.int32)  # labels, not amounts
     assert DictSpace({"a": Discrete(2), "b": Discrete(3)}) == DictSpace({"b": Discrete(3), "a": Discrete(2)})
     assert TupleSpace([Discrete(2)]) != TupleSpace([Discrete(2), Discrete(2)])
     assert Discrete(2) != "Discrete(2)"
@@ -151,6 +161,11 @@ def test_bad_arguments() -> None:
             Box(0, 1, dtype=dtype)
     with pytest.raises(ValueError, match="at least one"):
         Discrete(0)
+    for make in (lambda: Discrete(2**31), lambda: Discrete(2, start=2**31 - 1), lambda: MultiDiscrete([2**33])):
+        with pytest.raises(ValueError, match=r"int32 elements|at most [\d,]+ are taken"):
+            make()
+    with pytest.raises(ValueError, match=r"at least one choice.*\[2, 0\]"):
+        MultiDiscrete([2, 0])
 
 
 def test_is_bounded() -> None:

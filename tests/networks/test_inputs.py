@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evorl.agent import select_observation
-from evorl.networks.torsos import as_float, network_input
+from evorl.networks.inputs import as_float, network_input
 from evorl.types import PyTreeDict
 
 OBS = PyTreeDict(state=jnp.ones(3), privileged=jnp.zeros(5))

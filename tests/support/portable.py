@@ -19,6 +19,7 @@ from evorl.export.numpy_file import numpy_text
 from evorl.export.portable_policy import Port, PortablePolicy, portable_policy
 from evorl.ops.normalization import update_statistics
 from evorl.reports.seed_choice import SeedChoice
+from tests.support.choice_env import MADE_BY as CHOICES
 from tests.support.small_workflows import fresh_state, small
 
 VERSIONS = {"versions": {"evorl": "1.2.3"}}
@@ -40,6 +41,12 @@ POLICIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "dqn_convolutional": ("dqn", "Breakout-MinAtar", {"agent": {"network": CONVOLUTIONS}}),
     "openes": ("neuroevolution", "CartPole-v1", {}),
     "masked": ("ppo", {"factory": "tests.support.masked_env:MaskedEnv", "max_episode_steps": 5}, {}),
+    "choices": ("ppo", {"factory": CHOICES, "max_episode_steps": 5, "flatten_obs": True}, {}),
+    "choice_alone": (
+        "dqn",
+        {"factory": CHOICES, "max_episode_steps": 5},
+        {"agent": {"network": {"torso": [8]}, "obs_key": "grid"}},
+    ),
     "goals": ("sac", {"name": "goal/point_maze", "max_episode_steps": 5}, {}),
 }
 

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
+from evorl.envs import create_env
 from evorl.runs.replay_file import ReplayFileError, read_columns, read_replay_facts, write_replay_file
-from evorl.workflows.recorded_steps import save_recorded_steps
+from evorl.workflows.recorded_steps import _as_agents_see, save_recorded_steps
+from tests.support.choice_env import MADE_BY
 from tests.support.recorded_pendulum import NUM_STEPS, TITLE, pendulum_columns, recorded_pendulum
 from tests.support.small_workflows import small
 
@@ -169,3 +171,29 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     write_replay_file(tmp_path / "half", columns, TITLE)
     with pytest.raises(ReplayFileError, match="has no column 'next_obs', which this agent and environment need"):
         _loading(str(tmp_path / "half"))
+
+
+def test_recorded_observations_pass_through_the_wrappers() -> None:
+    env = create_env({"factory": MADE_BY, "max_episode_steps": 5, "flatten_obs": True, "history": 2})
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(1, 4, 5)
+    columns: dict[str, Any] = {
+        "obs.kind": kinds[:4],
+        "next_obs.kind": kinds[1:],
+        "actions": np.zeros(4, np.int32),
+        "rewards": np.zeros(4, np.float32),
+        "termination": np.array([False, True, False, False]),
+        "truncation": np.array([False, False, False, True]),
+    }
+    for name, shape in (("grid", (2, 2)), ("eye", (2, 2))):
+        columns |= {f"{which}.{name}": np.zeros((4, *shape), np.int32) for which in ("obs", "next_obs")}
+    seen = _as_agents_see(env, columns, "minari:test")
+    width = env.obs_space.shape[0] // 2
+    of_kind = slice(width - 3, width)  # the last part of a frame: eye, grid, kind
+    first, second = (seen["obs"][:, start : start + width][:, of_kind] for start in (0, width))
+    np.testing.assert_array_equal(second.argmax(axis=1) + 1, kinds[:4])
+    # An episode starts with its first observation twice: at steps 0 and 2.
+    np.testing.assert_array_equal(first.argmax(axis=1) + 1, kinds[[0, 0, 2, 2]])
+    newest = seen["next_obs"][:, width:][:, of_kind]
+    np.testing.assert_array_equal(newest.argmax(axis=1) + 1, kinds[1:])
+    assert seen["actions"] is columns["actions"]

@@ -110,7 +110,7 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
     """``obs_space`` and ``action_space`` of an environment, as ``app.yaml`` has them."""
     import numpy as np
 
-    obs, action = _as_setting(env.observation_space), None
+    obs, action = _observations_as_setting(env.observation_space), None
     if frames is not None:
         shape = list(seen(env.observation_space.sample(), frames).shape)
         obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
@@ -119,6 +119,15 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
     elif hasattr(env.action_space, "n") and env.action_space.shape:
         action = {"n": np.full(env.action_space.shape, 2).tolist()}
     return {"obs_space": obs, "action_space": action or _as_setting(env.action_space, every_end=True)}
+
+
+def _observations_as_setting(space: Any) -> dict[str, Any]:
+    """The setting of an observation space: observations are sent as the environment gives them."""
+    if hasattr(space, "nvec"):
+        return {"n": space.nvec.tolist(), "start": space.start.tolist()}
+    if hasattr(space, "n") and space.shape:
+        return {"shape": list(space.shape), "dtype": str(space.dtype), "low": 0, "high": 1}
+    return _as_setting(space) | ({"start": int(space.start)} if getattr(space, "start", 0) else {})
 
 
 def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:

@@ -19,7 +19,8 @@ class HostEnvError(OSError):
 class HostVectorEnv(abc.ABC):
     """B simulators of one kind; spaces are those of one. An adapter for each library, or a class of the user.
 
-    Observations and actions are arrays, or dicts and tuples of arrays as the spaces say, leading with axis B. Nothing
+    Observations and actions are arrays, or dicts and tuples of arrays as the spaces say, leading with axis B. It may
+    write its next answer into the arrays of the last one: whoever calls it copies what is kept. Nothing
     starts a new episode but ``reset`` and ``partial_reset``, so a step always gives the true successor. After a step
     that ended the episode of a row, that row is restarted before the next one.
 
@@ -31,6 +32,7 @@ class HostVectorEnv(abc.ABC):
         info_spec: shape and dtype, by name, of what every ``info`` has of one environment.
         goal_task: what reaching a goal is worth, a ``GoalTask``, where observations have goals and that is known. Goals
             are then asked for, and paid, on our side: of a simulator only the goals it starts with count.
+        seed_bits: bits of the seeds that it takes: 31, which suits any library, or 64.
     """
 
     num_envs: int
@@ -39,13 +41,14 @@ class HostVectorEnv(abc.ABC):
     max_episode_steps: int | None = None
     info_spec: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     goal_task: Any = None
+    seed_bits: int = 31
 
     @abc.abstractmethod
     def reset(self, seeds: np.ndarray) -> Any:
         """Start an episode in every row; observations ``[B, ...]``.
 
         Args:
-            seeds: uint64 ``[B]``. The same seed gives the same episode for the same actions.
+            seeds: uint64 ``[B]``, below ``2**seed_bits``. The same seed gives the same episode for the same actions.
         """
 
     @abc.abstractmethod

@@ -10,7 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.envs.host.answers import as_step, loses_numbers, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
+from evorl.envs.host.seed_bits import fold_seeds
 from evorl.types import PyTreeDict
 
 Arrays = Any  # a pytree of numpy arrays with leading axis B
@@ -42,7 +44,11 @@ class Simulators:
         self._obs_shapes = jax.tree.map(lambda spec: spec.shape, self.usual.obs_space.spec)
 
     def _checked_maker(self, num_rows: int) -> HostVectorEnv:
-        simulators = self._make(num_rows)
+        try:
+            simulators = self._make(num_rows)
+        except BaseException as error:
+            refuse_exit(error, "the function that makes the simulators")
+            raise
         if simulators.num_envs != num_rows:
             raise HostEnvError(f"{num_rows} simulators were asked for, and {simulators.num_envs} made.")
         return simulators
@@ -92,7 +98,7 @@ class Simulators:
         if num_rows not in self._live:
             self._live[num_rows] = self._checked_maker(num_rows)
         self._num_steps[num_rows] = 0
-        obs = self._called(num_rows, "reset", _joined(seeds))
+        obs = self._called(num_rows, "reset", self._joined(seeds))
         start = self._checked_obs(obs, num_rows)
         return {"start": start, **self._position(num_rows, zlib.crc32(seeds.tobytes())), **self._physics(num_rows)}
 
@@ -100,7 +106,8 @@ class Simulators:
         num_rows = len(told["token"])
         self._go_to(told)
         self._num_steps[num_rows] += 1
-        obs, reward, termination, truncation, info = self._called(num_rows, "step", told["actions"])
+        sent = jax.tree.map(np.array, told["actions"])  # a simulator may write into what it is given
+        obs, reward, termination, truncation, info = as_step(self._called(num_rows, "step", sent))
         answer = {
             "obs": self._checked_obs(obs, num_rows),
             "reward": self._checked("reward", reward, (num_rows,), np.float32),
@@ -136,7 +143,9 @@ class Simulators:
     def _started(self, obs: Arrays, mask: np.ndarray, seeds: np.ndarray) -> Arrays:
         if not mask.any():
             return obs
-        fresh = self._checked_obs(self._called(len(mask), "partial_reset", mask, _joined(seeds)), len(mask), mask)
+        fresh = self._checked_obs(
+            self._called(len(mask), "partial_reset", mask.copy(), self._joined(seeds)), len(mask), mask
+        )
         return jax.tree.map(lambda new, old: np.where(_as_rows(mask, new), new, old), fresh, obs)
 
     def _go_to(self, told: dict[str, Arrays]) -> None:
@@ -164,7 +173,8 @@ class Simulators:
 
     def _position(self, num_rows: int, token: int) -> dict[str, Arrays]:
         self._tokens[num_rows] = token
-        return {"token": np.full(num_rows, token, np.uint32), "saved": self._live[num_rows].get_state()}
+        saved = self._live[num_rows].get_state()
+        return {"token": np.full(num_rows, token, np.uint32), "saved": None if saved is None else np.array(saved)}
 
     def _physics(self, num_rows: int) -> dict[str, Arrays]:
         return {"physics": joined_bytes(self._called(num_rows, "physics"))} if self.shows_physics else {}
@@ -174,10 +184,17 @@ class Simulators:
             return getattr(self._live[num_rows], method)(*args)
         except HostEnvError as error:
             raise HostEnvError(f"{error} (at step {self._num_steps[num_rows]} of the simulators)") from error
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit of a simulator, too
             raise HostEnvError(
                 f"the simulators' {method} failed at step {self._num_steps[num_rows]}: {type(error).__name__}: {error}"
             ) from error
+
+    def _joined(self, seeds: np.ndarray) -> np.ndarray:
+        """Seeds uint64 ``[B]``, as the simulators take them, from the two words of keys, uint32 ``[B, 2]``."""
+        words = seeds.astype(np.uint64)
+        return fold_seeds((words[:, 0] << np.uint64(32)) | words[:, 1], self.usual.seed_bits)
 
     def _checked_obs(self, obs: Arrays, num_rows: int, mask: np.ndarray | None = None) -> Arrays:
         obs = PyTreeDict(obs=obs).obs  # libraries give plain dicts
@@ -197,11 +214,22 @@ class Simulators:
     def _checked(
         self, name: str, value: Any, shape: tuple[int, ...], dtype: Any, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """``value`` as an array of this shape and dtype, its numbers finite (in the rows of ``mask``)."""
-        array = np.asarray(value)
+        """Return ``value`` as an array of this shape and dtype of our own: simulators may write into theirs again.
+
+        Raises:
+            HostEnvError: it has another shape or no numbers, or in the rows of ``mask`` one that is not finite.
+        """
+        array = np.array(value)
         step = self._num_steps[shape[0]]
         if array.shape != shape:
             raise HostEnvError(f"{name} must have the shape {list(shape)} at step {step}, got {list(array.shape)}.")
+        if array.dtype.kind not in "biuf":
+            raise HostEnvError(f"{name} must be numbers at step {step}, got {array.dtype.name}: {str(value)[:60]}.")
+        if loses_numbers(array, dtype) and (mask is None or loses_numbers(array[mask], dtype)):
+            raise HostEnvError(
+                f"{name} must be numbers that {np.dtype(dtype).name} holds at step {step}, got {array.dtype.name} with "
+                f"{array.min()} to {array.max()}."
+            )
         if array.dtype.kind == "f":
             bad = ~np.isfinite(array)
             if bad.any():
@@ -217,12 +245,6 @@ def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:
     """Arrays ``[B, k]`` as float64 beside one another, as bytes: uint8 ``[B, N]``."""
     rows = [np.asarray(values, np.float64) for values in numbers.values()]
     return np.ascontiguousarray(np.concatenate(rows, axis=1)).view(np.uint8)
-
-
-def _joined(seeds: np.ndarray) -> np.ndarray:
-    """Seeds uint64 ``[B]`` from the two words of keys, uint32 ``[B, 2]``."""
-    words = seeds.astype(np.uint64)
-    return (words[:, 0] << np.uint64(32)) | words[:, 1]
 
 
 def _as_rows(mask: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from evorl.envs.vector import (
 )
 from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper, OneEpisodeWrapper
+from evorl.envs.wrappers.encoding import ObsOneHotWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -29,6 +30,7 @@ __all__ = [
     "FastVmapAutoResetWrapper",
     "FrameStackWrapper",
     "ObsFlattenWrapper",
+    "ObsOneHotWrapper",
     "ObsSelectWrapper",
     "OneEpisodeWrapper",
     "RewardClipWrapper",

@@ -13,7 +13,7 @@ from evorl.envs.env import Env, EnvState
 from evorl.envs.space import Space
 from evorl.envs.wrappers.wrapper import Wrapper
 from evorl.ops.trees import tree_where
-from evorl.types import Action, PyTreeDict
+from evorl.types import Action, Key, PyTreeDict
 
 
 class ActionConversionWrapper(Wrapper):
@@ -49,31 +49,53 @@ class ActionRepeatWrapper(Wrapper):
     """Each action is applied ``num_repeats`` times, or until the episode ends; the rewards are summed.
 
     Put inside an ``EpisodeWrapper``, so that ``steps`` counts decisions.
+
+    Args:
+        env: a single environment.
+        num_repeats: steps of the environment in a decision.
+        max_episode_steps: the time limit in steps of the environment. The last decision of an episode that reaches it
+            has fewer steps where the limit is no multiple of ``num_repeats``.
     """
 
     hides_goals = "env.action_repeat pays for several steps at once"
 
-    def __init__(self, env: Env, num_repeats: int) -> None:
+    def __init__(self, env: Env, num_repeats: int, max_episode_steps: int | None = None) -> None:
         super().__init__(env)
         self.num_repeats = positive(num_repeats, "num_repeats")
+        is_uneven = max_episode_steps is not None and max_episode_steps % self.num_repeats
+        self._limit = max_episode_steps if is_uneven else None
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The inner limit, in decisions."""
+        """The limit in decisions; ``None`` where the inner environment has none."""
         inner = self.env.max_episode_steps
         return None if inner is None else -(-inner // self.num_repeats)
 
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self._counted(self.env.reset(key), jnp.zeros((), jnp.int32))
+
     def step(self, env_state: EnvState, action: Action) -> EnvState:
         """See ``Env.step``."""
+        count = None if self._limit is None else env_state._internal.repeated_steps
 
-        def repeat(state: EnvState, _: None) -> tuple[EnvState, None]:
+        def repeat(state: EnvState, number: jax.Array) -> tuple[EnvState, None]:
             stepped = self.env.step(state, action)
             stepped = stepped.replace(reward=state.reward + stepped.reward)
-            return tree_where(state.done, state, stepped), None
+            is_over = state.done if count is None else state.done | (count + number >= self._limit)
+            return tree_where(is_over, state, stepped), None
 
         # Outer wrappers may have put more into the state: keep what the inner step returns, and reads.
         shapes = jax.eval_shape(self.env.step, env_state, action)
         blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes.replace(env_state=None, _internal=None))
         internal = PyTreeDict({name: env_state._internal[name] for name in shapes._internal})
         start = blank.replace(env_state=env_state.env_state, _internal=internal)
-        return jax.lax.scan(repeat, start, length=self.num_repeats)[0]
+        numbers = jnp.arange(self.num_repeats, dtype=jnp.int32)
+        state = jax.lax.scan(repeat, start, numbers)[0]
+        return state if count is None else self._counted(state, count + self.num_repeats)
+
+    def _counted(self, state: EnvState, count: jax.Array) -> EnvState:
+        """The state with the number of steps of the environment, where the limit asks for it."""
+        if self._limit is None:
+            return state
+        return state.replace(_internal=state._internal | {"repeated_steps": count})

@@ -11,15 +11,21 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.space import ACTION_MASK, Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import ACTION_MASK, Box, DictSpace, Space, TupleSpace
+from evorl.envs.wrappers.encoding import PIXEL_RANGE, encoded, encoded_space
 from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(Wrapper):
-    """Observations become one vector: arrays are raveled, containers joined in order, integers one-hot encoded.
+    """Joins an observation to one vector: choices one-hot encoded, arrays raveled, containers joined in order.
 
-    An ``action_mask`` stays what it is: then the vector is the entry ``observation`` beside it.
+    Where all parts have one dtype the vector has it. Else it is float32, and pixels among the parts (uint8) are divided
+    by 255, as networks read them. An ``action_mask`` stays what it is: then the vector is the entry ``observation``
+    beside it. See ``evorl.envs.wrappers.encoding``.
+
+    Raises:
+        TypeError: a part of the observation is no array.
     """
 
     hides_goals = "env.flatten_obs makes one vector of observation and goals"
@@ -27,11 +33,18 @@ class ObsFlattenWrapper(Wrapper):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._inner_space, self._mask_space = _without_mask(env.obs_space)
-        members = [_flat_box(space) for space in _members(self._inner_space)]
-        dtype = jnp.result_type(*(box.dtype for box in members))  # JAX's: floats beside integers stay float32
-        low = np.concatenate([box.low.astype(dtype) for box in members])
-        high = np.concatenate([box.high.astype(dtype) for box in members])
-        self._vector_space = Box(low, high, dtype=dtype)
+        self._encoded_space = encoded_space(self._inner_space)
+        members = _members(self._encoded_space)
+        for member in members:
+            if not isinstance(member, Box):
+                raise TypeError(f"cannot flatten observations of {member!r}.")
+        dtypes = {member.dtype for member in members}
+        self._dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
+        low, high = (
+            np.concatenate([self._raveled(member, getattr(member, bound), np) for member in members])
+            for bound in ("low", "high")
+        )
+        self._vector_space = Box(low, high, dtype=self._dtype)
 
     @property
     def obs_space(self) -> Space:
@@ -50,13 +63,20 @@ class ObsFlattenWrapper(Wrapper):
         state = self.env.step(env_state, action)
         return state.replace(obs=self._flatten(state.obs))
 
+    def _raveled(self, space: Space, x: Any, numpy: Any = jnp) -> Any:
+        """One part of the vector: an array, or a bound, of ``space``."""
+        if space.dtype == self._dtype:
+            return numpy.ravel(x)
+        x = numpy.ravel(x).astype(self._dtype)
+        return x / np.float32(PIXEL_RANGE) if space.dtype == np.uint8 else x
+
     def _flatten(self, obs: Any) -> Observation:
-        parts = []
-        for space, value in zip(_members(self._inner_space), _values(self._inner_space, obs), strict=True):
-            if isinstance(space, Discrete):
-                value = jax.nn.one_hot(value, space.n)
-            parts.append(jnp.ravel(value).astype(self._vector_space.dtype))
-        vector = jnp.concatenate(parts)
+        inner = obs
+        if self._mask_space is not None:
+            inner = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
+        values = _values(self._encoded_space, encoded(self._inner_space, inner))
+        members = _members(self._encoded_space)
+        vector = jnp.concatenate([self._raveled(space, x) for space, x in zip(members, values, strict=True)])
         return vector if self._mask_space is None else PyTreeDict(observation=vector, action_mask=obs[ACTION_MASK])
 
 
@@ -198,11 +218,3 @@ def _values(space: Space, value: Any) -> list[Any]:
     if isinstance(space, TupleSpace):
         return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in _values(member, item)]
     return [value]
-
-
-def _flat_box(space: Space) -> Box:
-    if isinstance(space, Discrete):
-        return Box(0.0, 1.0, (space.n,))
-    if isinstance(space, Box):
-        return Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype)
-    raise TypeError(f"cannot flatten observations of {space!r}.")

@@ -31,15 +31,13 @@ class SkillWrapper(Wrapper):
             them.
     """
 
-    hides_goals = "env.skills appends the skill to the observation"
-
     def __init__(self, env: Env, num_skills: int, skill: int | None = None) -> None:
         super().__init__(env)
         space = env.obs_space
         if not isinstance(space, Box) or len(space.shape) != 1 or not jnp.issubdtype(space.dtype, jnp.floating):
             raise ValueError(
-                f"env.skills appends the skill to a vector of floats, and the observations are {space}: set "
-                "env.flatten_obs=true."
+                f"env.skills appends the skill to a vector of floats, and the environment's observations are {space}: "
+                "take another environment."
             )
         if positive(num_skills, "env.skills") < 2:
             raise ValueError(f"env.skills must be at least 2, got {num_skills}: one skill has nothing to differ from.")

@@ -184,7 +184,10 @@ def of_faulty(request: pytest.FixtureRequest) -> Iterator[tuple[Workflow, list[F
         ("raise", r"environment 0 failed in step: RuntimeError: the motor is burnt .*step 5"),
         ("nan", r"environment 0 gave observation numbers that are not finite at step 5"),
         ("reward", r"environment 0 gave reward numbers that are not finite at step 5"),
-        ("shape", r"environment 0 gave an observation of shape \[4\], and its space says \[3\].*step 5"),
+        (
+            "shape",
+            r"environment 0 gave a wrong answer in step: observation must have the shape \[3\].*got \[4\].*step 5",
+        ),
     ],
 )
 def test_a_faulty_simulator_is_named_in_a_sentence(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from evorl.envs import Box, Env, EnvState
+from evorl.envs.stack import wrap_env
 from evorl.envs.wrappers import ActionConversionWrapper, ActionRepeatWrapper, EpisodeWrapper
 from evorl.types import PyTreeDict
+from tests.envs.wrappers.test_observation import Showing
 
 
 class Echo(Env):
@@ -65,3 +68,16 @@ def test_repeat_sums_rewards_and_stops_at_the_end() -> None:
 def test_limit_counts_decisions() -> None:
     assert ActionRepeatWrapper(EpisodeWrapper(Echo(), 7), 2).max_episode_steps == 4
     assert ActionRepeatWrapper(Echo(), 2).max_episode_steps is None
+
+
+@pytest.mark.parametrize(("limit", "repeats"), [(10, 3), (9, 3), (1, 3), (7, 4)])
+def test_repeated_actions_play_exactly_the_limit(limit: int, repeats: int) -> None:
+    env = wrap_env(Showing(Box(-1.0, 1.0, (1,))), max_episode_steps=limit, action_repeat=repeats)
+    state, played = env.reset(jax.random.key(0)), 0.0
+    for _ in range(-(-limit // repeats)):
+        assert not state.done.any()
+        state = env.step(state, jnp.zeros(1, jnp.int32))
+        played += float(state.reward[0])  # 1 for each step
+    assert state.done.all()
+    assert state.info.truncation.all()
+    assert played == limit

@@ -60,8 +60,9 @@ def test_one_skill_can_be_chosen() -> None:
         ("gymnax/CartPole-v1", {"skills": 1}, ("env.skills", "1", "at least 2")),
         ("gymnax/CartPole-v1", {"skills": 3, "skill": 3}, ("env.skill", "3", "0 .. 2")),
         ("gymnax/CartPole-v1", {"skill": 1}, ("env.skill=1", "env.skills")),
-        ("goal/point_maze", {"skills": 4}, ("env.skills", "env.flatten_obs=true")),
-        ("gymnax/Breakout-MinAtar", {"skills": 4}, ("env.skills", "env.flatten_obs=true")),
+        ("goal/point_maze", {"skills": 4}, ("env.skills", "vector of floats")),
+        ("gymnax/Breakout-MinAtar", {"skills": 4}, ("env.skills", "vector of floats")),
+        ("gymnax/CartPole-v1", {"skills": 4, "observed": [0, 1]}, ("env.observed", "env.skills")),
         ("gymnasium/CartPole-v1", {"skills": 4}, ("env.skills", "JAX environments")),
     ],
 )

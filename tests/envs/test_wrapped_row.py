@@ -10,7 +10,7 @@ import pytest
 
 from evorl.agent import random_actions
 from evorl.envs import create_env
-from evorl.export.wrapped_row import WrappedRow
+from evorl.envs.wrapped_row import WrappedRow
 from tests.support.masked_env import MADE_BY
 
 ENVS: list[dict[str, Any]] = [

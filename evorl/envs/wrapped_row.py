@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from evorl.envs.host.host_row import HostRow
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrappers.action import ActionConversionWrapper, ActionRepeatWrapper
 from evorl.envs.wrappers.clock import EpisodeWrapper
+from evorl.envs.wrappers.encoding import ChannelsLastWrapper, ObsOneHotWrapper
 from evorl.envs.wrappers.observation import FrameStackWrapper, ObsFlattenWrapper, ObsSelectWrapper
 from evorl.envs.wrappers.reward import (
     RewardClipWrapper,
@@ -23,7 +25,14 @@ from evorl.envs.wrappers.reward import (
 from evorl.ops.trees import tree_where
 from evorl.types import Action, Observation, PyTreeData, PyTreeDict
 
-_MAPPING = (ActionConversionWrapper, ObsFlattenWrapper, ObsSelectWrapper, FrameStackWrapper)
+_MAPPING = (
+    ActionConversionWrapper,
+    ChannelsLastWrapper,
+    ObsOneHotWrapper,
+    ObsFlattenWrapper,
+    ObsSelectWrapper,
+    FrameStackWrapper,
+)
 _OF_REWARDS = (RewardTransformWrapper, RewardClipWrapper, RewardScaleWrapper, SparseRewardWrapper)
 _OTHERS = (ActionRepeatWrapper, EpisodeWrapper, *_OF_REWARDS)
 
@@ -89,12 +98,41 @@ class WrappedRow:
         seen = tree_where(memory.started, (later.obs, later._internal), (start.obs, start._internal))
         return seen[0], FrameMemory(started=jnp.asarray(True), earlier_frames=seen[1].earlier_frames)
 
+    @property
+    def changes_observations(self) -> bool:
+        """Whether agents see something else than what the environment observes."""
+        return self._has_frames or self._wrapped.obs_space != self.obs_space
+
+    def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:
+        """Return what an agent sees of recorded steps, and of their successors.
+
+        Args:
+            obs: observations of the environment, step after step, leaves ``[N, ...]``.
+            next_obs: their successors, likewise.
+            starts: bool ``[N]``, the steps that are the first of an episode.
+        """
+        return _seen_steps(self, obs, next_obs, jnp.asarray(starts))
+
     def done(self, action: Action, obs: Observation) -> Any:
         """The action as it reaches the environment, in its own range; ``obs`` is any of its observations."""
         start = self._wrapped.reset(obs)
         reached = self._wrapped.step(start.replace(env_state=self._row.blank_answer().replace(obs=obs)), action)
         spec = self.action_space.spec
         return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), reached.env_state, spec)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _seen_steps(row: WrappedRow, obs: Observation, next_obs: Observation, starts: jax.Array) -> tuple[Any, Any]:
+    first = row.initial_memory()
+    if first is None:
+        return tuple(jax.vmap(lambda x: row.seen(x, None)[0])(x) for x in (obs, next_obs))
+
+    def one_step(memory: Any, step: tuple[Any, Any, jax.Array]) -> tuple[Any, tuple[Any, Any]]:
+        obs, next_obs, is_start = step
+        seen, memory = row.seen(obs, memory.replace(started=memory.started & ~is_start))
+        return memory, (seen, row.seen(next_obs, memory)[0])
+
+    return jax.lax.scan(one_step, first, (obs, next_obs, starts))[1]
 
 
 def _around(layer: Any, env: Env) -> Any:

@@ -1,0 +1,48 @@
+"""Bounds of spaces as NumPy arrays, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def known_bound(bound: Any, name: str) -> np.ndarray:
+    """Return a bound as a NumPy array. Raises ``ValueError`` for a value of a trace."""
+    try:
+        return np.asarray(bound)
+    except jax.errors.TracerArrayConversionError:
+        raise ValueError(
+            f"Box got a traced array in {name}: its bounds are numbers that are known before anything is traced. "
+            "Build the space outside of the jitted function, or with numpy in place of jax.numpy."
+        ) from None
+
+
+def filled_bound(value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
+    """Return a bound as a read-only array of ``shape`` and ``dtype``, cut to the range of an integer dtype.
+
+    Raises:
+        ValueError: the bound has a NaN, or does not broadcast to ``shape``.
+    """
+    if np.any(np.isnan(value.astype(np.float64))):
+        raise ValueError(f"Box got a NaN in {name}: {value}.")
+    if np.issubdtype(dtype, np.integer):
+        info = np.iinfo(dtype)
+        value = np.clip(value.astype(object), info.min, info.max)
+    try:
+        bound = np.array(np.broadcast_to(value, shape), dtype=dtype)
+    except ValueError:
+        raise ValueError(f"Box {name} of shape {value.shape} does not broadcast to shape {shape}.") from None
+    bound.setflags(write=False)
+    return bound
+
+
+def require_int32(name: str, first: Any, last: Any) -> None:
+    """Raise ``ValueError`` unless the integers from ``first`` to ``last`` fit into int32; ``name`` is the space's."""
+    info = np.iinfo(np.int32)
+    if np.any(np.asarray(first) < info.min) or np.any(np.asarray(last) > info.max):
+        raise ValueError(
+            f"{name} has int32 elements, from {info.min:,} to {info.max:,}; got {first} to {last}: take fewer "
+            "choices, or a Box."
+        )

@@ -1,0 +1,154 @@
+"""Encodes observations as numbers that networks can read: one rule for each kind of space, wherever it occurs.
+
+=================  ==================================================================================================
+``Discrete``       one-hot, ``[n]``
+``MultiDiscrete``  every entry one-hot, one after another, ``[sum(sizes)]``
+``Box`` of uint8   pixels: stored as they are; a network, or a vector joined with other numbers, reads them over 255
+other ``Box``      the numbers as they are; a network reads float32
+=================  ==================================================================================================
+
+Goals (``achieved_goal`` and ``desired_goal``) are compared with one another, and the entry ``action_mask`` is read by
+its positions: these stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evorl.envs.env import Env, EnvState
+from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import ACTION_MASK, GOAL_KEYS, Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.wrappers.wrapper import Wrapper
+from evorl.types import Action, Key, Observation, PyTreeDict
+
+PIXEL_RANGE = 255.0
+_IMAGE_AXES = 3
+
+
+class ObsOneHotWrapper(Wrapper):
+    """Encodes choices (``Discrete``, ``MultiDiscrete``) in observations one-hot; everything else stays as it is."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._space = encoded_space(env.obs_space)
+
+    @property
+    def obs_space(self) -> Space:
+        """The inner space with a ``Box(0, 1)`` of float32 for each choice."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        state = self.env.reset(key)
+        return state.replace(obs=encoded(self.env.obs_space, state.obs))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        state = self.env.step(env_state, action)
+        return state.replace(obs=encoded(self.env.obs_space, state.obs))
+
+
+class ChannelsLastWrapper(Wrapper):
+    """Moves the channels of images behind height and width, where convolutions read them: ``[C, H, W] -> [H, W, C]``.
+
+    Images are the arrays of three axes, wherever in an observation they occur.
+
+    Raises:
+        ValueError: observations have no such array.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._space = _with_channels_last(env.obs_space)
+        if self._space == env.obs_space and not any(
+            len(leaf.shape) == _IMAGE_AXES for leaf in jax.tree.leaves(env.obs_space.spec)
+        ):
+            raise ValueError(
+                f"env.channels=first is for images [channels, height, width], and observations are {env.obs_space}: "
+                "leave it out."
+            )
+
+    @property
+    def obs_space(self) -> Space:
+        """The inner space with images ``[H, W, C]``."""
+        return self._space
+
+    def reset(self, key: Key) -> EnvState:
+        """See ``Env.reset``."""
+        return self._turned(self.env.reset(key))
+
+    def step(self, env_state: EnvState, action: Action) -> EnvState:
+        """See ``Env.step``."""
+        return self._turned(self.env.step(env_state, action))
+
+    def _turned(self, state: EnvState) -> EnvState:
+        return state.replace(obs=jax.tree.map(lambda x: _channels_behind(x, jnp), state.obs))
+
+
+def _channels_behind(x: Any, numpy: Any) -> Any:
+    return numpy.moveaxis(x, 0, -1) if numpy.ndim(x) == _IMAGE_AXES else x
+
+
+def _with_channels_last(space: Space) -> Space:
+    if isinstance(space, DictSpace):
+        return DictSpace({name: _with_channels_last(member) for name, member in space.spaces.items()})
+    if isinstance(space, TupleSpace):
+        return TupleSpace([_with_channels_last(member) for member in space.spaces])
+    if isinstance(space, MultiDiscrete) and space.sizes.ndim == _IMAGE_AXES:
+        return MultiDiscrete(np.moveaxis(space.sizes, 0, -1), np.moveaxis(space.start, 0, -1))
+    if not isinstance(space, Box) or len(space.shape) != _IMAGE_AXES:
+        return space
+    return Box(_channels_behind(space.low, np), _channels_behind(space.high, np), dtype=space.dtype)
+
+
+def has_choices(space: Space) -> bool:
+    """Return whether some entry of observations is a choice, which networks are to read one-hot encoded."""
+    if isinstance(space, DictSpace | TupleSpace):
+        return any(has_choices(member) for _, member in _encoded_entries(space))
+    return isinstance(space, Discrete | MultiDiscrete)
+
+
+def encoded_space(space: Space) -> Space:
+    """Return the space of ``encoded`` observations."""
+    if isinstance(space, DictSpace):
+        return DictSpace({**space.spaces, **{name: encoded_space(member) for name, member in _encoded_entries(space)}})
+    if isinstance(space, TupleSpace):
+        return TupleSpace([encoded_space(member) for _, member in _encoded_entries(space)])
+    if isinstance(space, Discrete):
+        return Box(0.0, 1.0, (space.n,))
+    return Box(0.0, 1.0, (int(space.sizes.sum()),)) if isinstance(space, MultiDiscrete) else space
+
+
+def encoded(space: Space, obs: Any) -> Observation:
+    """Return an observation of ``space`` with its choices one-hot encoded, float32.
+
+    A number that is none of the choices becomes zeros.
+    """
+    if isinstance(space, DictSpace):
+        members = dict(_encoded_entries(space))
+        return PyTreeDict({name: encoded(members[name], x) if name in members else x for name, x in obs.items()})
+    if isinstance(space, TupleSpace):
+        return tuple(encoded(member, obs[i]) for i, member in _encoded_entries(space))
+    if isinstance(space, Discrete):
+        return jax.nn.one_hot(obs - space.start if space.start else obs, space.n)
+    if not isinstance(space, MultiDiscrete):
+        return obs
+    entry = np.repeat(np.arange(space.sizes.size), space.sizes.ravel())
+    choice = np.concatenate([first + np.arange(n) for first, n in zip(space.start.flat, space.sizes.flat, strict=True)])
+    return (jnp.ravel(obs)[entry] == choice).astype(jnp.float32)
+
+
+def _encoded_entries(space: DictSpace | TupleSpace) -> Iterator[tuple[Any, Space]]:
+    """The members to be encoded, by name or number."""
+    if isinstance(space, TupleSpace):
+        yield from enumerate(space.spaces)
+        return
+    goals = GOAL_KEYS - {"observation"} if set(space.spaces) - {ACTION_MASK} == GOAL_KEYS else frozenset()
+    for name, member in space.spaces.items():
+        if name != ACTION_MASK and name not in goals:
+            yield name, member

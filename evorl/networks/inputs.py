@@ -1,0 +1,46 @@
+"""Observations as the float32 arrays that networks read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from evorl.types import Observation
+
+
+def as_float(x: jax.typing.ArrayLike) -> jax.Array:
+    """float32: pixels (uint8) scaled to [0, 1], other integers and bools cast."""
+    x = jnp.asarray(x)
+    return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
+
+
+def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
+    """Observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+
+    Args:
+        obs: an array with any leading axes.
+        observation_ndim: number of axes of one observation.
+        input_ndim: number of axes of one input of the torso: 1 flattens each observation.
+
+    Raises:
+        ValueError: the observation is a dict, or its rank is not what the torso takes.
+    """
+    if isinstance(obs, Mapping):
+        raise ValueError(
+            f"a network takes one array, got a dict with {', '.join(sorted(map(str, obs)))}: choose an entry "
+            "(policy_obs_key, value_obs_key)."
+        )
+    x = as_float(jnp.asarray(obs))
+    if x.ndim < observation_ndim:
+        raise ValueError(f"an observation has {observation_ndim} axes, got an array of shape {x.shape}.")
+    if observation_ndim == input_ndim:
+        return x
+    if input_ndim != 1:
+        raise ValueError(
+            f"this torso takes observations of {input_ndim} axes, these have {observation_ndim}: choose another torso."
+        )
+    leading = x.shape[: x.ndim - observation_ndim]
+    return x.reshape(leading + (math.prod(x.shape[len(leading) :]),))

@@ -1,0 +1,118 @@
+"""What an environment answers is a number, a flag and an observation, or it is refused with its name and step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from evorl.envs import create_env
+from evorl.envs.gymnasium import InProcessGymnasiumEnv
+from evorl.envs.host.bridge import HostBackedEnv
+from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.options import EnvOptions
+
+
+class Answering(gymnasium.Env):
+    """Answers what it is told at its second step, or at its reset."""
+
+    observation_space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, changes: dict[int, Any]) -> None:
+        self.changes, self.t = changes, 0
+        self.usual = [{"a": np.zeros(2), "b": 1}, 1.0, False, False, {}]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return self.changes.get(5, (self.usual[0], {}))
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        if self.t < 2:
+            return tuple(self.usual)
+        raised = self.changes.get(6)
+        if raised is not None:
+            raise raised
+        return tuple(self.changes.get(i, part) for i, part in enumerate(self.usual))
+
+
+FAULTS: list[tuple[dict[int, Any], str]] = [
+    ({0: None}, "observation must be a dict with a, b, got NoneType"),
+    ({0: {"a": np.zeros(2)}}, "a dict without b"),
+    ({0: {"a": None, "b": 1}}, r"observation 'a' must be numbers of the shape \[2\], got NoneType"),
+    ({0: {"a": np.zeros(3), "b": 1}}, r"'a' must have the shape \[2\].*got \[3\]"),
+    ({0: {"a": "ab", "b": 1}}, "'a' must be numbers"),
+    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must be numbers that its space of int32 holds, got 1.5"),
+    ({0: {"a": np.zeros(2), "b": 2**40}}, "'b' must be numbers that its space of int32 holds"),
+    ({0: {"a": np.array([0, np.nan]), "b": 1}}, "not finite"),
+    ({1: None}, "reward must be a single number, got NoneType"),
+    ({1: np.ones(1)}, r"reward must be a single number, got an array of shape \[1\]: write reward.item"),
+    ({1: "1"}, "reward must be a single number, got str"),
+    ({1: np.nan}, "not finite"),
+    ({1: 1j}, "reward must be a single number, got complex"),
+    ({2: None}, "terminated must be True or False, got NoneType"),
+    ({3: np.zeros(2, bool)}, r"truncated must be True or False, got an array of shape \[2\]"),
+    ({2: 2}, "terminated must be True or False, got int 2"),
+    ({4: None}, "info must be a dict, got NoneType"),
+    ({6: SystemExit(3)}, "failed in step: SystemExit: 3"),
+    ({6: asyncio.CancelledError()}, "failed in step: CancelledError"),
+    ({6: GeneratorExit()}, "failed in step: GeneratorExit"),
+    ({6: RuntimeError("burnt")}, "failed in step: RuntimeError: burnt"),
+]
+
+
+def simulated(changes: dict[int, Any]) -> HostBackedEnv:
+    return HostBackedEnv(lambda n: InProcessGymnasiumEnv(lambda: Answering(changes), n), EnvOptions(parallel=2), "loop")
+
+
+@pytest.mark.parametrize(("changes", "says"), FAULTS, ids=[says for _, says in FAULTS])
+def test_a_wrong_answer_names_the_environment_and_the_step(changes: dict[int, Any], says: str) -> None:
+    simulators = simulated(changes).simulators
+    actions, seeds = np.zeros(2, np.int32), np.zeros((2, 2), np.uint32)
+    answer = simulators.reset(seeds)
+    told = {"actions": actions, "seeds": seeds, "episode_steps": np.zeros(2, np.int32)}
+    answer = simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
+    with pytest.raises(HostEnvError, match=rf"environment 0 .*{says}.*|environment 0 gave .*{says}") as caught:
+        simulators.step({**told, "token": answer["token"], "saved": answer["saved"]})
+    assert "step 2" in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [None, np.zeros(2), ({"a": np.zeros(2), "b": 0},), (None, {})])
+def test_a_wrong_start_is_refused(answer: Any) -> None:
+    with pytest.raises(HostEnvError, match=r"environment 0 gave a wrong answer in reset.*step 0"):
+        simulated({5: answer}).simulators.reset(np.zeros((2, 2), np.uint32))
+
+
+@pytest.mark.parametrize("flag", [True, np.True_, np.array(True), 1, jnp.asarray(True)])
+@pytest.mark.parametrize("reward", [1, 1.0, np.float64(1.0), np.array(1.0), jnp.float32(1.0), True])
+def test_numbers_and_flags_of_any_library_are_taken(flag: Any, reward: Any) -> None:
+    rows = InProcessGymnasiumEnv(lambda: Answering({1: reward, 2: flag}), 1)
+    rows.reset(np.zeros(1, np.uint64))
+    rows.step(np.zeros(1, np.int32))
+    obs, paid, terminated, _, _ = rows.step(np.zeros(1, np.int32))
+    assert (paid.tolist(), terminated.tolist()) == ([1.0], [True])
+    assert obs["b"].dtype == np.int32
+
+
+def leaving() -> Any:
+    """Raises ``SystemExit`` in the place of an environment."""
+    raise SystemExit(3)
+
+
+def test_a_factory_that_leaves_is_an_error() -> None:
+    with pytest.raises(HostEnvError, match=r"leaving, which makes the environment, raised SystemExit\(3\)"):
+        create_env({"factory": f"{__name__}:leaving"})
+
+
+def test_ctrl_c_passes() -> None:
+    rows = InProcessGymnasiumEnv(lambda: Answering({6: KeyboardInterrupt()}), 1)
+    rows.reset(np.zeros(1, np.uint64))
+    rows.step(np.zeros(1, np.int32))
+    with pytest.raises(KeyboardInterrupt):
+        rows.step(np.zeros(1, np.int32))

@@ -1,0 +1,63 @@
+"""Images of which a list of layers leaves nothing are refused, with the least size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evorl.networks.torsos import MOST_LAYERS, PRESETS, Torso, build_torso, least_side
+from tests.support.small_workflows import small
+
+layer = st.one_of(
+    st.tuples(st.integers(1, 5), st.integers(1, 3), st.sampled_from(["same", "valid"])).map(
+        lambda x: {"conv": {"filters": 2, "size": x[0], "stride": x[1], "border": x[2]}}
+    ),
+    st.just({"residual": {"filters": 2, "num_blocks": 1}}),
+)
+
+
+def shape_of(torso: Torso, side: int) -> Any:
+    image = jax.ShapeDtypeStruct((1, side, side + 1, 2), jnp.float32)
+    return jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], image).shape
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(layer, min_size=1, max_size=3))
+def test_the_least_side_is_the_least_that_leaves_something(layers: list) -> None:
+    torso = build_torso({"torso": [*layers, "flatten"]})
+    least = least_side(torso.layers)
+    assert shape_of(torso, least)[-1] > 0
+    if least > 1:
+        with pytest.raises(ValueError, match=rf"images of {least - 1} x {least}.*sides of {least} at least"):
+            shape_of(torso, least - 1)
+
+
+def test_small_images_are_refused_with_the_presets_that_fit() -> None:
+    assert least_side(PRESETS["nature"]) == 36
+    with pytest.raises(ValueError, match=r"10 x 10 .*sides of 36 .*minatar, classic, universe, impala"):
+        small("dqn", "Breakout-MinAtar", agent={"network": {"torso": "nature"}})
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [
+        (None, r"agent\.network must be a mapping.*null.*leave it out"),
+        ({"torso": None}, r"torso must be a list of layers.*None"),
+        ({"torso": [10**9]}, r"size must be a positive integer up to 1,048,576, got 1000000000"),
+        ({"torso": [10**400]}, r"size must be at most .*401 digits"),
+        ({"torso": [8] * (MOST_LAYERS + 1)}, rf"has {MOST_LAYERS + 1} layers"),
+        ({"torso": [None]}, r"size must be a positive whole number, got null"),
+        ({"torso": [8], "recurrent": {"name": "gru", "size": 10**9}}, r"size must be a positive integer up to"),
+        ({"torso": [8], "heads": None}, r"agent\.network\.heads must be a mapping.*null"),
+        ({"torso": [8], "activation": None}, r"activation"),
+        ({"torso": [8], "layer_norm": None}, r"layer_norm must be true or false"),
+    ],
+)
+def test_settings_that_no_network_has_are_refused(network: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        small("ppo", "CartPole-v1", agent={"network": network})
