@@ -101,6 +101,7 @@ REVIEWED_SOURCES: Mapping[Place, str] = {
     ("evorl/cli/app_commands.py", "new_from_arguments"): "the file that was just written",
     ("evorl/cli/app_commands.py", "_check_text"): "composed after refuse_composed_code, never built",
     ("evorl/cli/app_running.py", "run_from_arguments"): "starts the app; refuse_named_code for its training",
+    ("evorl/cli/listing.py", "list_runs"): "shown with a warning, never built",
     ("evorl/cli/multirun.py", "resume_sweep"): "refuse_composed_code in SweepFolder.open; distrust in main",
     ("evorl/cli/parameter_serving.py", "refuse_ordinary_run"): "looks whether a key is there",
     ("evorl/cli/parameter_serving.py", "work_from_arguments"): "distrust and check_handed_out",

@@ -49,6 +49,8 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         names = foreign_names(newest.folder.load_config(trust=True))
         command = as_arguments({"resume": newest.folder.path, **names})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
+        if names:
+            print_line(f"It executes code from outside evorl ({as_arguments(names)}): resume it only if you trust that.")
     for note in notes:
         print_line(note)
     return [run.name for run in runs]
