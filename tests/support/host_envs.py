@@ -33,6 +33,7 @@ class Faulty(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
     action_space = gymnasium.spaces.Discrete(2)
+    max_episode_steps = 7
 
     def __init__(self, fault: str = "", at: int = 5, seconds: float = 0.0) -> None:
         self.fault, self.at, self.seconds = fault, at, seconds
