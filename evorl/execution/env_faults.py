@@ -1,7 +1,7 @@
 """Rewards and observations of a rollout that are not finite: found in the program, reported on the host.
 
-Such numbers make losses NaN, and running statistics of observations for ever. Looked at are the environments first, so
-that a run which an environment broke does not blame the learning rate.
+Such numbers make losses NaN, and running statistics of observations for the rest of the run. Environments are checked
+before losses, so that a run that an environment broke does not blame the learning rate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,16 @@ def env_faults(experience: Any) -> jax.Array | None:
     if not is_rollout:
         return None
     shape = experience.dones.shape
-    firsts = [_first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)]
+    # An action that is not finite, of a policy that diverged, is no fault of the environment, nor is what follows it.
+    first_action = _first_bad(experience.actions, shape)
+    rewards, obs, next_obs = (
+        _first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)
+    )
+    firsts = [
+        jnp.where(rewards < first_action, rewards, _NONE),
+        jnp.where(obs <= first_action, obs, _NONE),  # seen before the action of the same step
+        jnp.where(next_obs < first_action, next_obs, _NONE),
+    ]
     # [B, 3] with the environments of all devices.
     steps = collectives.gather_rows(jnp.stack(firsts, axis=1))
     at = jnp.argmin(steps)

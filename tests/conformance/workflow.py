@@ -19,6 +19,7 @@ import pytest
 
 from evorl.execution import learning, programs
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.env_faults import ENV_FAULTS
 from evorl.execution.learning import TrainingDiverged
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
@@ -131,7 +132,7 @@ class WorkflowContract(SeedContract):
         assert jax.tree.structure(after) == jax.tree.structure(before)
         for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
-        assert {x.shape for name, x in metrics.items() if name != "episodes"} <= {()}
+        assert {x.shape for name, x in metrics.items() if name not in ("episodes", ENV_FAULTS)} <= {()}
 
     def test_other_numbers_compile_nothing(self, whole: tuple) -> None:
         """Every number of the workflow, its agent and its optimizers is another."""

@@ -88,3 +88,15 @@ def test_the_first_step_counts_and_then_the_reward() -> None:
     assert found is not None
     assert found.tolist() == [2, 1, 1]
     assert env_faults(PyTreeDict(returns=rewards)) is None
+
+
+def test_an_environment_is_not_blamed_for_actions_that_are_not_finite() -> None:
+    """A policy that diverged gives NaN, and the environment can only follow; a bad number before it counts."""
+    shape = (4, 2)
+    rewards, actions, obs = np.zeros(shape, np.float32), np.zeros((*shape, 1), np.float32), np.zeros((*shape, 3))
+    actions[1:, 0], rewards[1:, 0] = np.nan, np.nan
+    batch = SampleBatch(obs=obs, next_obs=obs, rewards=rewards, actions=actions, dones=np.zeros(shape, bool))
+    assert int(env_faults(batch)[0]) == np.iinfo(np.int32).max
+    broken = obs.copy()
+    broken[1, 0] = np.inf  # seen before the first action that is not finite
+    assert env_faults(batch.replace(obs=broken)).tolist() == [1, 0, 1]
