@@ -9,7 +9,7 @@ import pytest
 
 from evorl.agent import AgentState
 from evorl.agents.policy import PolicyAgent
-from evorl.envs import Box, Discrete, Env, Space
+from evorl.envs import Box, Discrete, Env, Space, TupleSpace
 from evorl.envs.space import DictSpace
 from evorl.ops.normalization import update_statistics
 from evorl.sample_batch import SampleBatch
@@ -86,5 +86,5 @@ def test_one_entry_of_an_observation() -> None:
 
 
 def test_other_action_spaces_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Policy acts in Discrete spaces and flat Boxes.*act in it: Random\."):
-        _agent(_Spaces(Box(-1.0, 1.0, (2, 2))))
+    with pytest.raises(ValueError, match=r"choices .* or in Boxes.*TupleSpace"):
+        _agent(_Spaces(TupleSpace([Discrete(2), Box(-1.0, 1.0, (2,))])))
