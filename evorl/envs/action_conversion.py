@@ -18,7 +18,7 @@ import numpy as np
 
 from evorl.envs.box_intervals import BoxIntervals, NoActionConversion, array_namespace
 from evorl.envs.multi_discrete import MultiDiscrete
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.types import Action, ByValue
 
 MOST_JOINT_ACTIONS = 2**14
@@ -122,24 +122,6 @@ class ActionConversion(ByValue):
 
     def __repr__(self) -> str:
         return f"ActionConversion({self.env_space!r})"
-
-
-def leaf_spaces(space: Space) -> list[Any]:
-    """List the spaces of the arrays of an element, in the order of the leaves of ``space.spec``."""
-    if isinstance(space, DictSpace):
-        return [leaf for member in space.spaces.values() for leaf in leaf_spaces(member)]
-    if isinstance(space, TupleSpace):
-        return [leaf for member in space.spaces for leaf in leaf_spaces(member)]
-    return [space]
-
-
-def leaf_values(space: Space, value: Any) -> list[Any]:
-    """List the arrays of an element, in the order of the leaves of ``space.spec``."""
-    if isinstance(space, DictSpace):
-        return [leaf for name, member in space.spaces.items() for leaf in leaf_values(member, value[name])]
-    if isinstance(space, TupleSpace):
-        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in leaf_values(member, item)]
-    return [value]
 
 
 @functools.lru_cache(maxsize=256)

@@ -23,7 +23,6 @@ ENV_NAMES = ("simulator",)
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
 _CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
-_CHOICE_KEYS = ("n", "start")
 
 
 class RemoteSimulators(HostVectorEnv):
@@ -99,10 +98,9 @@ def space_from_config(config: Any, name: str) -> Space:
 
     - ``{n: 3}``: a choice among 0, 1 and 2; ``{n: 3, start: -1}`` among -1, 0 and 1.
     - ``{n: [2, 3]}``: several choices at once; with ``start``, a number or one for each.
-    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: numbers. Without ``low`` or ``high`` that end is infinite, and
-      so is each that is null in a list of them. ``dtype`` is float32 by default; one of 64 bits is
-      taken as its half.
-    - ``{a: {...}, b: {...}}``: several of them by name.
+    - ``{shape: [4], low: -1, high: 1, dtype: float32}``: numbers. An end that is missing, or null in a list of ends, is
+      infinite. ``dtype`` is float32 by default; 64 bits become 32.
+    - ``{a: {...}, b: {...}}``: several of these by name.
 
     Raises:
         ValueError: it is missing, or describes no space.

@@ -275,6 +275,24 @@ class TupleSpace(Space):
         return f"TupleSpace({self.spaces!r})"
 
 
+def leaf_spaces(space: Space) -> list[Any]:
+    """List the spaces of the arrays of an element, in the order of the leaves of ``space.spec``."""
+    if isinstance(space, DictSpace):
+        return [leaf for member in space.spaces.values() for leaf in leaf_spaces(member)]
+    if isinstance(space, TupleSpace):
+        return [leaf for member in space.spaces for leaf in leaf_spaces(member)]
+    return [space]
+
+
+def leaf_values(space: Space, value: Any) -> list[Any]:
+    """List the arrays of an element, in the order of the leaves of ``space.spec``."""
+    if isinstance(space, DictSpace):
+        return [leaf for name, member in space.spaces.items() for leaf in leaf_values(member, value[name])]
+    if isinstance(space, TupleSpace):
+        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in leaf_values(member, item)]
+    return [value]
+
+
 def _all_of(conditions: Any) -> jax.Array:
     result = jnp.asarray(True)
     for condition in conditions:

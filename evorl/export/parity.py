@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from evorl.envs.action_conversion import leaf_spaces
-from evorl.envs.space import ACTION_MASK, Box, Discrete
+from evorl.envs.space import ACTION_MASK, Box, Discrete, leaf_spaces
 from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
 TOLERANCE = 1e-5

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.agent import Agent, AgentState
-from evorl.envs.action_conversion import leaf_values
 from evorl.envs.multi_discrete import MultiDiscrete
-from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace
+from evorl.envs.space import Box, DictSpace, Discrete, Space, TupleSpace, leaf_values
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow
 from evorl.export.inlining import Opened

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from evorl.config.names import no_such
 from evorl.config.own_parts import is_own_name, own_class, own_part
-from evorl.config.values import positive
+from evorl.config.values import whole_number
 from evorl.networks.inputs import network_input
 from evorl.networks.layers import Dense, kernel_initializer, orthogonal_matrix
 from evorl.networks.torsos import MOST_UNITS, Layer, Torso
@@ -204,9 +204,7 @@ def build_cell(config: Any) -> Cell | None:
     for name, value in options.items():
         if name not in names:
             raise ValueError(no_such(f"option of recurrent cell {kind}", name, names))
-        options[name] = positive(value, f"recurrent.{name}")
-        if options[name] > MOST_UNITS:
-            raise ValueError(f"recurrent: {name} must be a positive integer up to {MOST_UNITS:,}, got {value!r:.40}.")
+        options[name] = whole_number(value, f"recurrent.{name}", 1, MOST_UNITS)
     cell = _CELLS[kind](**options)
     if isinstance(cell, DilatedLSTM) and cell.size % cell.num_cores:
         raise ValueError(

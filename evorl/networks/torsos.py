@@ -12,7 +12,7 @@ import jax
 
 from evorl.config.names import load, no_such
 from evorl.config.own_parts import OwnPart, is_own_name
-from evorl.config.values import checked_value, positive
+from evorl.config.values import LONGEST_AXIS, checked_value, whole_number
 from evorl.networks.activations import (
     ACTIVATIONS,
     Activation,
@@ -86,7 +86,7 @@ class BatchRenormalization:
     momentum: float = 0.99
 
 
-# A text is "flatten" or "layer_norm".
+# A string is "flatten" or "layer_norm".
 Layer: TypeAlias = Dense | Convolution | ResidualStage | BatchRenormalization | OwnPart | str
 
 _ACTIVATED = (Dense, Convolution, ResidualStage)
@@ -99,7 +99,7 @@ _LAYERS: dict[str, type] = {
 _NAMES = ("flatten", "layer_norm")
 MOST_LAYERS = 256
 MOST_UNITS = 2**20  # outputs of a layer, and cells
-MOST_OF = {"size": MOST_UNITS, "stride": 1024, "num_blocks": 64, "warmup": 2**31 - 1}
+MOST_OF = {"size": MOST_UNITS, "stride": 1024, "num_blocks": 64, "warmup": LONGEST_AXIS}
 _KINDS = ("a number (a dense layer)", *_LAYERS, *_NAMES, "package.module:name of your own")
 PRESETS: dict[str, tuple[Layer, ...]] = {
     # Young & Tian 2019, section 3.
@@ -173,7 +173,7 @@ class Torso(nn.Module):
         return x.reshape((*leading, x.shape[-1])) if is_spatial else x
 
     def _with_room(self, layer: Convolution | ResidualStage, x: jax.Array, image: tuple[int, ...]) -> jax.Array:
-        """Return the input of a layer. Raises ``ValueError`` where its output would have a side of 0."""
+        """Return the input of a layer; raise ``ValueError`` where its output would have a side of 0."""
         if all(_side_after(layer, side) > 0 for side in x.shape[1:3]):
             return x
         fitting = [name for name, layers in PRESETS.items() if least_side(layers) <= min(image[:2])]
@@ -209,7 +209,7 @@ class Torso(nn.Module):
 
 
 def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
-    """The side of what a layer makes of an image with this side."""
+    """Return the side of a layer's output for an image with this side."""
     size, stride, border = (
         (layer.size, layer.stride, layer.border) if isinstance(layer, Convolution) else (3, 2, "same")
     )
@@ -217,7 +217,7 @@ def _side_after(layer: Convolution | ResidualStage, side: int) -> int:
 
 
 def least_side(layers: tuple[Layer, ...]) -> int:
-    """Return the least side of images of which convolutions and residual stages leave something."""
+    """Return the smallest side of images for which the output of convolutions and residual stages is not empty."""
     side = 1
     for layer in reversed(layers):
         if isinstance(layer, Convolution) and layer.border == "valid":
@@ -238,7 +238,7 @@ def build_torso(options: Mapping[str, Any], *, keeps_statistics: bool = False, *
     Layers are a list, or the name of one of ``PRESETS``. In the list a number is a dense layer of that size; others are
     ``{dense: 64}``, ``{conv: {filters: 16, size: 3, stride: 1, border: same}}``, ``{residual: {filters: 16}}``,
     ``{batch_renorm: {warmup: 1000, momentum: 0.99}}`` or just ``batch_renorm``, ``flatten`` and ``layer_norm``. A layer
-    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``. A layer of the user's is
+    may have an ``activation`` of its own: ``{dense: {size: 64, activation: elu}}``. A layer of the user's own is
     ``package.module:name``, or ``{name: package.module:name, size: 64}`` with settings: a module of Flax, or a function
     of an array. No activation follows it.
 
@@ -331,16 +331,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return value
     if name == "momentum":
         return checked_value(value, float, f"{where}: momentum", "[0, 1)")
-    most = MOST_OF.get(name, MOST_UNITS)
-    number = positive(value, f"{where}: {name}")
-    if number > most:
-        raise ValueError(f"{where}: {name} must be a positive integer up to {most:,}, got {_shortened(value)}.")
-    return number
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return whole_number(value, f"{where}: {name}", 1, MOST_OF.get(name, MOST_UNITS))
 
 
 def _is_spatial(layers: tuple[Layer, ...]) -> bool:

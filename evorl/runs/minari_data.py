@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from evorl.config.names import missing_in_words
-from evorl.envs.action_conversion import ActionConversion, leaf_spaces, leaf_values
+from evorl.envs.action_conversion import ActionConversion
 from evorl.envs.gymnasium_spaces import action_space_of
-from evorl.envs.space import Box, Discrete, Space
+from evorl.envs.space import Box, Discrete, Space, leaf_spaces, leaf_values
 from evorl.runs.replay_file import ReplayFileError
 
 PREFIX = "minari:"

@@ -16,9 +16,9 @@ from typing import Any
 from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_code, names_file
 from evorl.config.names import SHIPPED_WORKFLOWS
+from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
 
-MAX_DEPTH = 50
 _TRUST = "If you trust it, give trust=true."
 _SHOWN = 80  # characters of a word in a message
 # Settings of a run that no part of a workflow is built from: addresses, titles, folders.
@@ -138,9 +138,7 @@ def _is_given(path: str, overrides: Collection[str]) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
-def refuse_composed_code(
-    words: Collection[Any], source: str, remedy: str = "If you trust it, give trust=true."
-) -> None:
+def refuse_composed_code(words: Collection[Any], source: str, remedy: str = _TRUST) -> None:
     """Refuse words of a stored command line that are more than ``key=value``: Hydra composes them.
 
     Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up

@@ -17,8 +17,8 @@ from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
 from evorl.algorithms.td3 import TD3Workflow
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.action_conversion import leaf_values
 from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import leaf_values
 from evorl.envs.stack import wrap_env
 from evorl.envs.vector import VectorEnv
 from evorl.export.loading import LoadedPolicy

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.envs import Box, DictSpace, Discrete, Space, TupleSpace
-from evorl.envs.action_conversion import ActionConversion, NoActionConversion, action_conversion, leaf_values
+from evorl.envs.action_conversion import ActionConversion, NoActionConversion, action_conversion
 from evorl.envs.multi_discrete import MultiDiscrete
+from evorl.envs.space import leaf_values
 
 MOST = float(np.finfo(np.float32).max)
 WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")

@@ -48,11 +48,11 @@ def test_small_images_are_refused_with_the_presets_that_fit() -> None:
     [
         (None, r"agent\.network must be a mapping.*null.*leave it out"),
         ({"torso": None}, r"torso must be a list of layers.*None"),
-        ({"torso": [10**9]}, r"size must be a positive integer up to 1,048,576, got 1000000000"),
+        ({"torso": [10**9]}, r"size must be .*1,048,576, got 1000000000"),
         ({"torso": [10**400]}, r"size must be at most .*401 digits"),
         ({"torso": [8] * (MOST_LAYERS + 1)}, rf"has {MOST_LAYERS + 1} layers"),
         ({"torso": [None]}, r"size must be a positive whole number, got null"),
-        ({"torso": [8], "recurrent": {"name": "gru", "size": 10**9}}, r"size must be a positive integer up to"),
+        ({"torso": [8], "recurrent": {"name": "gru", "size": 10**9}}, r"size must be .*1,048,576"),
         ({"torso": [8], "heads": None}, r"agent\.network\.heads must be a mapping.*null"),
         ({"torso": [8], "activation": None}, r"activation"),
         ({"torso": [8], "layer_norm": None}, r"layer_norm must be true or false"),

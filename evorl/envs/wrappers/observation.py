@@ -11,7 +11,7 @@ import numpy as np
 
 from evorl.config.values import positive
 from evorl.envs.env import Env, EnvState
-from evorl.envs.space import ACTION_MASK, Box, DictSpace, Space, TupleSpace
+from evorl.envs.space import ACTION_MASK, Box, DictSpace, Space, TupleSpace, leaf_spaces, leaf_values
 from evorl.envs.wrappers.encoding import PIXEL_RANGE, encoded, encoded_space
 from evorl.envs.wrappers.wrapper import Wrapper, has_layer
 from evorl.types import Action, Key, Observation, PyTreeDict
@@ -34,7 +34,7 @@ class ObsFlattenWrapper(Wrapper):
         super().__init__(env)
         self._inner_space, self._mask_space = _without_mask(env.obs_space)
         self._encoded_space = encoded_space(self._inner_space)
-        members = _members(self._encoded_space)
+        members = leaf_spaces(self._encoded_space)
         for member in members:
             if not isinstance(member, Box):
                 raise TypeError(f"cannot flatten observations of {member!r}.")
@@ -74,8 +74,8 @@ class ObsFlattenWrapper(Wrapper):
         inner = obs
         if self._mask_space is not None:
             inner = PyTreeDict({name: entry for name, entry in obs.items() if name != ACTION_MASK})
-        values = _values(self._encoded_space, encoded(self._inner_space, inner))
-        members = _members(self._encoded_space)
+        values = leaf_values(self._encoded_space, encoded(self._inner_space, inner))
+        members = leaf_spaces(self._encoded_space)
         vector = jnp.concatenate([self._raveled(space, x) for space, x in zip(members, values, strict=True)])
         return vector if self._mask_space is None else PyTreeDict(observation=vector, action_mask=obs[ACTION_MASK])
 
@@ -202,19 +202,3 @@ def _without_mask(space: Space) -> tuple[Space, Space | None]:
         return space, None
     entries = {name: member for name, member in space.spaces.items() if name != ACTION_MASK}
     return DictSpace(entries), space[ACTION_MASK]
-
-
-def _members(space: Space) -> list[Space]:
-    if isinstance(space, DictSpace):
-        return [inner for member in space.spaces.values() for inner in _members(member)]
-    if isinstance(space, TupleSpace):
-        return [inner for member in space.spaces for inner in _members(member)]
-    return [space]
-
-
-def _values(space: Space, value: Any) -> list[Any]:
-    if isinstance(space, DictSpace):
-        return [leaf for name, member in space.spaces.items() for leaf in _values(member, value[name])]
-    if isinstance(space, TupleSpace):
-        return [leaf for member, item in zip(space.spaces, value, strict=True) for leaf in _values(member, item)]
-    return [value]
