@@ -171,7 +171,7 @@ def _abstract_step(*overrides: str) -> Any:
 def test_an_agent_builds(agent: str, env: str) -> None:
     space = ActionSpaces.BOUNDED_BOXES if env == "pendulum" else ActionSpaces.DISCRETE
     if space not in acts_in(agent):
-        with pytest.raises(ValueError, match=r"acts in (Discrete|flat).*In it act: "):
+        with pytest.raises(ValueError, match=r"acts in (Discrete|flat).*act in it: "):
             build_workflow(composed(f"agent={agent}", f"env={env}"))
         return
     _, state = _abstract_step(f"agent={agent}", f"env={env}", *_online(agent))

@@ -171,7 +171,7 @@ def test_it_also_learns_without_batch_renormalisation() -> None:
 @pytest.mark.parametrize(
     ("env", "changes", "said"),
     [
-        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* In it act: A2C, DQN, DisCor"),
+        ("CartPole-v1", {}, "CrossQ acts in flat Boxes, .* act in it: A2C, DQN, DisCor"),
         ("Pendulum-v1", {"policy_delay": 0}, "policy_delay must be a positive whole number, got 0"),
         ("Pendulum-v1", {"tau": 0.005}, r"tau must be a number in \[0, 0\], got 0.005"),
         ("Pendulum-v1", {"agent": {"network": {"torso": ["batch_norm"]}}}, "batch_renorm"),

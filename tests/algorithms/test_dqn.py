@@ -199,7 +199,7 @@ def test_the_slow_network_is_copied_at_intervals() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*In it act: A2C, CrossQ"),
+        ("Pendulum-v1", {}, "DQN acts in Discrete spaces.*act in it: A2C, CrossQ"),
         ("CartPole-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
         ("CartPole-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("CartPole-v1", {"values": "categorical", "num_atoms": 1}, "num_atoms of at least 2"),

@@ -128,7 +128,7 @@ def test_an_update_is_the_given_number_of_gradient_steps() -> None:
     [
         ({"num_minibatches": 3}, "64 transitions cannot be cut into num_minibatches=3 equal parts"),
         ({"q_lambda": 1.5}, r"q_lambda must be a number in \[0, 1\], got 1.5"),
-        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*In it act: A2C, CrossQ"),
+        ({"env": "Pendulum-v1"}, "PQN acts in Discrete spaces.*act in it: A2C, CrossQ"),
     ],
 )
 def test_impossible_options_are_refused(changes: dict, said: str) -> None:

@@ -133,7 +133,7 @@ def test_acting_draws_and_evaluating_does_not() -> None:
         (SACAgent, "Pendulum-v1", {"num_critics": 0}, "agent.num_critics must be a positive whole number, got 0"),
         (SACAgent, "Pendulum-v1", {"critic_network": [8]}, r"agent.critic_network must be a mapping .* got \[8\]"),
         (SACAgent, "Pendulum-v1", {"critic_network": {"torsos": [8]}}, "Did you mean 'torso'"),
-        (TQCAgent, "CartPole-v1", {}, r"TQC acts in flat Boxes, .* is Discrete\(2\).* In it act: A2C, DQN"),
+        (TQCAgent, "CartPole-v1", {}, r"TQC acts in flat Boxes, .* is Discrete\(2\).* act in it: A2C, DQN"),
     ],
 )
 def test_impossible_agents_are_refused(cls: type[SACAgent], env: str, settings: dict, said: str) -> None:

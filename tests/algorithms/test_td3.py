@@ -246,7 +246,7 @@ def test_the_slow_networks_follow_by_tau() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "said"),
     [
-        ("CartPole-v1", {}, "TD3 acts in flat, bounded Boxes.*In it act: A2C, DQN"),
+        ("CartPole-v1", {}, "TD3 acts in flat, bounded Boxes.*act in it: A2C, DQN"),
         ("Pendulum-v1", {"values": "categorical"}, "num_atoms=None does not go with agent.values=categorical"),
         ("Pendulum-v1", {"num_atoms": 51}, "num_atoms=51 does not go with agent.values=expected"),
         ("Pendulum-v1", {"values": "quantile", "num_atoms": 5}, "agent.values is one of categorical, expected"),
