@@ -9,7 +9,7 @@ from typing import Any
 
 from evorl.apps.app_config import APP_FILE, package_version
 from evorl.apps.app_text import as_entry, with_values
-from evorl.apps.kinds import KINDS, Kind
+from evorl.apps.kinds import KINDS, OF_PICTURES, Kind
 from evorl.apps.own_wheel import write_wheel
 from evorl.serving.client_copy import client_text
 
@@ -102,8 +102,16 @@ def environment_entry(kind: Kind, in_boxes: bool, values: Mapping[str, str] | No
         kind: of simulator.
         in_boxes: whether actions are to be boxes of numbers.
         values: of its entries that differ, as YAML.
+
+    Raises:
+        ValueError: the simulator sends pictures, and the agent acts in boxes alone.
     """
     text = (_FILES / f"{kind.script}.yaml").read_text(encoding="utf-8")
+    if in_boxes and any(kind is KINDS[name] for name in OF_PICTURES):
+        raise ValueError(
+            "an agent that acts in boxes of numbers alone values actions beside flat observations, and "
+            f"{kind.does} sends pictures: choose another agent, such as {kind.agent} or sac."
+        )
     return with_values(text, {**(kind.continuous if in_boxes else {}), **(values or {})})
 
 

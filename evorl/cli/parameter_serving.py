@@ -249,7 +249,7 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
     if not is_remote(workflow.env):
         if serve:
             raise ValueError(
-                f"serve is for simulators that come over the network, and the training at {address} is of "
+                f"serve is for simulators that connect over the network, and the training at {address} is of "
                 f"{config['env']}: leave it out, or begin that training with env=remote."
             )
         return work(workflow, address, **settings)

@@ -9,7 +9,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
     Raises:
         ValueError: ``value`` is no list.
     """
-    if value is not None and not isinstance(value, list | tuple):
+    if value is not None and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):
         raise ValueError(f"{name} must be a list, such as [{element}], got {_shown(value)}.")
     return tuple(value or ())
 

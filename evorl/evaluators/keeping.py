@@ -12,7 +12,7 @@ from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
-from evorl.evaluators.episodes import longest_episode
+from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
 PLOTS_OF = ("goal", "observation")
@@ -104,7 +104,7 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
     """Raise ``ValueError`` if the observations of this many whole episodes are more than are kept."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
-    length = longest_episode(env)
+    length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # simulators that connect may have no limit
     num_bytes = num_episodes * length * bytes_of_step
     if num_bytes > MOST_BYTES:
         name = "evaluation.save_episodes or evaluation.plot_episodes"

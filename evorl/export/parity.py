@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from evorl.envs.multi_discrete import MultiDiscrete
 from evorl.envs.space import ACTION_MASK, Box, Discrete, leaf_spaces
 from evorl.export.portable_policy import NEXT, SCORES, PortablePolicy
 
@@ -141,6 +142,8 @@ def drawn_observations(policy: PortablePolicy, rng: np.random.Generator, num_row
         shape = (num_rows, *port.shape)
         if isinstance(space, Discrete):
             numbers = space.start + rng.integers(0, space.n, shape)
+        elif isinstance(space, MultiDiscrete):
+            numbers = space.start + rng.integers(0, space.sizes, shape)
         elif port.dtype.kind != "f":
             low, high = (np.clip(np.asarray(b, np.float64), -_FAR, _FAR) for b in (space.low, space.high))
             numbers = rng.integers(low.astype(np.int64), high.astype(np.int64) + 1, shape)

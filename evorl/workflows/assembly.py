@@ -132,8 +132,9 @@ def read_workflow_config(cls: WorkflowClass, config: Mapping[str, Any]) -> dict[
     together = env.num_agents * execution.num_devices
     if execution.num_devices > 1 and eval_env.num_envs % together:
         eval_env = make_env(eval_config, eval_rows(eval_episodes, together), AutoresetMode.DISABLED)
-    if fields.get("eval_interval", 1.0) and not load(_IS_REMOTE)(eval_env):
-        longest_episode(eval_env)  # refused now, not at the first evaluation
+    plays_episodes = fields.get("eval_interval", 1.0) or autoreset_mode is AutoresetMode.DISABLED
+    if plays_episodes and not load(_IS_REMOTE)(eval_env):
+        longest_episode(eval_env)  # refused now, not at the first evaluation or generation
     keeping = None
     if config.get("evaluation") is not None:
         plays_as_all = cls.evaluation.__module__ == "evorl.workflows.workflow"

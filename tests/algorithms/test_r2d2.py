@@ -259,7 +259,7 @@ def test_evaluation_does_not_disturb_the_memory_of_training() -> None:
         (
             "CartPole-v1",
             {"agent": {"network": {"recurrent": None}}},
-            "which is null: choose gru, lstm or dilated_lstm",
+            "agent.network.recurrent must be a mapping of settings, got null",
         ),
         ("CartPole-v1", {"agent": {"network": {"recurrent": "gri"}}}, "Did you mean 'gru'"),
         ("CartPole-v1", {"agent": {"network": {"heads": {"duelling": True}}}}, "Did you mean 'dueling'"),

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.apps.app_config import AppConfig, read_app
-from evorl.apps.kinds import KINDS, usual_training
+from evorl.apps.kinds import KINDS, OF_PICTURES, usual_training
 from evorl.apps.making import make_app
 from evorl.cli.app_training import (
     agent_facts,
@@ -45,8 +45,17 @@ def app_of(tmp_path: Path, agent: str, kind: str) -> AppConfig:
     return read_app(tmp_path / "app" / "app.yaml")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("kind", OF_PICTURES)
+@pytest.mark.parametrize("agent", ["ddpg", "td3", "crossq"])
+def test_critics_of_flat_observations_get_no_pictures(agent: str, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="sends pictures: choose another agent, such as impala"):
+        app_of(tmp_path, agent, kind)
+    assert not (tmp_path / "app").exists()
+
+
+@pytest.mark.parametrize(
+    ("agent", "kind"), [(a, k) for a in AGENTS for k in KINDS if a != "ddpg" or k not in OF_PICTURES]
+)
 def test_every_pair_is_a_training_that_can_be_built(agent: str, kind: str, tmp_path: Path) -> None:
     config = check_training(app_of(tmp_path, agent, kind))
     assert config.workflow.startswith("evorl.algorithms.")

@@ -192,7 +192,7 @@ def test_where_a_worker_listens_is_its_own_affair(monkeypatch: pytest.MonkeyPatc
 def test_a_worker_says_where_simulators_come_to_where_there_are_any(tmp_path: Path) -> None:
     with _serving([*SERVER, f"runs_folder={tmp_path}"]) as (_, address):
         said, _ = _worker(address, 0, "serve.bind=127.0.0.1:0").communicate(timeout=120)
-        assert "serve is for simulators that come over the network" in said
+        assert "serve is for simulators that connect over the network" in said
         assert "Traceback" not in said
 
 

@@ -115,7 +115,7 @@ def train(tmp_path: Path, *overrides: str) -> Any:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["agent=ppo", "env=cartpole", "serve={}"], "serve is for simulators that come over the network"),
+        (["agent=ppo", "env=cartpole", "serve={}"], "serve is for simulators that connect over the network"),
         (["agent=ppo", "env=remote"], r"env\.obs_space is missing: .*as in \{shape: \[4\]\}"),
         (["agent=ppo", "env=remote", SPACES[0]], r"env\.action_space is missing: .*as in \{shape"),
         (["agent=ppo", "env=remote", *SPACES, "serve.bind=0.0.0.0:7001"], r"needs a token: give serve\.token"),

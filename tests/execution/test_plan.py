@@ -133,10 +133,10 @@ def test_a_cache_that_is_not_told_is_a_usual_one(tmp_path: Path) -> None:
     [
         ({"devices": 5}, "devices=5 was asked for, and JAX sees 4: ask for at most 4."),
         ({"devices": 3}, "4 environments cannot be shared evenly by 3 devices: choose num_envs"),
-        ({"devices": 0}, "devices is 'auto' or a positive number, got 0."),
+        ({"devices": 0}, "devices must be a positive whole number, got 0."),
         ({"devices": "many"}, "devices is 'auto' or a positive number, got 'many'."),
-        ({"env_chunk": 0}, "env_chunk is 'auto', null or a positive number, got 0."),
-        ({"env_chunk": "all"}, "env_chunk is 'auto', null or a positive number, got 'all'."),
+        ({"env_chunk": 0}, "env_chunk must be a positive whole number, got 0."),
+        ({"env_chunk": "all"}, "env_chunk must be auto, null or a positive whole number, got 'all'."),
     ],
 )
 def test_what_cannot_be_is_said_in_words(arguments: dict[str, Any], said: str) -> None:

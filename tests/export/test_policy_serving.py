@@ -70,7 +70,7 @@ def test_a_newer_checkpoint_takes_over(trained: RunFolder, tmp_path: Path) -> No
     [
         ([], "Which policy"),
         (["run=latest", "bind=0.0.0.0:7001"], "needs a token: give token="),
-        (["run=latest", "follow=-1"], "follow must be a number of seconds"),
+        (["run=latest", "follow=-1"], "follow must be a number in"),
         (["run=latest", "prot=1"], "prot"),
         (["run=nowhere"], "There is no folder"),
     ],

@@ -217,7 +217,7 @@ def test_a_worker_needs_the_token() -> None:
 
 
 def test_an_open_address_without_a_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="give a token"):
+    with pytest.raises(ValueError, match="needs a token: give one"):
         serve_parameters(CONFIG, "0.0.0.0:0", should_stop=lambda: True)
 
 

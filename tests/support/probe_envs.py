@@ -184,5 +184,5 @@ def make_probe(
 ) -> VectorEnv:
     """A vector env of a probe; its ``unwrapped`` knows values and best actions."""
     env = ProbeEnv(name, continuous)
-    limit = TIME_LIMIT if env.probe.num_steps is None else None
+    limit = env.probe.num_steps or TIME_LIMIT
     return VECTOR_ENVS[autoreset_mode](EpisodeWrapper(env, limit), parallel)
