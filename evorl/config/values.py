@@ -71,7 +71,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
         expected = "a positive whole number"
     else:
         expected = f"at most {_bound(high)}" if low == 1 else f"a whole number from {low:,} to {_bound(high)}"
-    raise ValueError(f"{name} must be {expected}, got {_shown(value)}.")
+    raise ValueError(f"{name} must be {expected}, got {short_repr(value)}.")
 
 
 def _bound(number: int) -> str:
@@ -107,7 +107,7 @@ def checked_list(value: Any, name: str, element: str) -> tuple[Any, ...]:
         ValueError: ``value`` is no list.
     """
     if value is not None and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):
-        raise ValueError(f"{name} must be a list, such as [{element}], got {_shown(value)}.")
+        raise ValueError(f"{name} must be a list, such as [{element}], got {short_repr(value)}.")
     return tuple(value or ())
 
 
@@ -169,18 +169,18 @@ def checked_value(value: Any, annotation: Any, name: str, within: str | None = N
     if kind is int:
         return positive(value, name)
     if kind is bool and not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {_shown(value)}.")
+        raise ValueError(f"{name} must be true or false, got {short_repr(value)}.")
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"{name} must be a list, such as [{_shown(value)}], got {_shown(value)}.")
+            raise ValueError(f"{name} must be a list, such as [{short_repr(value)}], got {short_repr(value)}.")
         element = typing.get_args(kind)[0]
         return tuple(checked_value(x, element, f"{name}[{i}]") for i, x in enumerate(value))
     if kind is str and not isinstance(value, str):
-        raise ValueError(f"{name} must be a name, got {_shown(value)}.")
+        raise ValueError(f"{name} must be a name, got {short_repr(value)}.")
     if typing.get_origin(kind) is typing.Literal and value not in typing.get_args(kind):
         valid = [str(option) for option in typing.get_args(kind)]
         hint = did_you_mean(value, valid)
-        raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {_shown(value)}.{hint}")
+        raise ValueError(f"{name} is one of {', '.join(sorted(valid))}; got {short_repr(value)}.{hint}")
     return value
 
 
@@ -201,7 +201,7 @@ def _number(value: Any, name: str, within: str | None) -> float:
     fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))  # networks compute in float32
     if not fits:
         size = ", 3.4e38 at most" if _is_number(value) and math.inf > abs(value) > LARGEST_FLOAT else ""
-        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}{size}, got {_shown(value)}.")
+        raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}{size}, got {short_repr(value)}.")
     return float(value)
 
 
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value for messages, a long one shortened."""
     if value is None:
         return "null"

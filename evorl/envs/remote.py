@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evorl.config.nodes import plain
-from evorl.config.values import check_names
+from evorl.config.values import check_names, short_repr
 from evorl.envs.gymnasium_spaces import JAX_DTYPES
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
@@ -21,6 +21,7 @@ from evorl.envs.space import Box, DictSpace, Discrete, Space
 ENV_NAMES = ("simulator",)
 
 _EXAMPLES = "as in {shape: [4]}, {shape: [84, 84], dtype: uint8, low: 0, high: 255}, {n: 3}, or one of these by name"
+_MOST_OF_REASON = 300  # characters
 _CHOICE_KEYS = ("n", "start")
 _BOX_KEYS = ("shape", "low", "high", "dtype")
 
@@ -121,7 +122,8 @@ def space_from_config(config: Any, name: str) -> Space:
         dtype = np.dtype(config.get("dtype", "float32"))
         return Box(low, high, config.get("shape"), JAX_DTYPES.get(dtype.name, dtype))
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name}={dict(config)} is no space: {error} Give it {_EXAMPLES}.") from error
+        reason = str(error)[:_MOST_OF_REASON]  # it may quote numbers of any length
+        raise ValueError(f"{name}={short_repr(dict(config))} is no space: {reason} Give it {_EXAMPLES}.") from error
 
 
 def _end(bound: Any, infinite: float) -> Any:
