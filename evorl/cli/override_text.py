@@ -23,7 +23,7 @@ PATHS = (
     *(f"{server}.{name}" for server in ("serve", "parameters") for name in ("cert", "key", "profile_dir")),
 )
 _OF_PARTS = re.compile(r"^(?:inner|learner)\.")
-_SWEEP_FLAGS = ("-m", "--multirun")
+SWEEP_FLAGS = ("-m", "--multirun")
 # Text that Hydra reads as this text. No regular expression of Hydra's grammar matches it as anything else, except:
 _PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
 _CONSTANTS = ("null", "true", "false", "nan", "inf")
@@ -89,7 +89,7 @@ def with_literal_text(arguments: Sequence[str]) -> list[str]:
     Args:
         arguments: of the command line, flags included.
     """
-    in_sweep = bool(set(arguments) & set(_SWEEP_FLAGS))
+    in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
     return [_with_literal_text(argument, in_sweep) for argument in arguments]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.sweeping import in_words, of_setting, refuse_what_is_no_setting
+from evorl.cli.sweeping import of_setting, refuse_what_is_no_setting
+from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def search_from_config(
         with stop_on_signals(way_on) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():
                 trial = study.next_trial()
-                print(f"[{len(ended) + 1} of {num_trials}] {in_words(trial.setting)}", flush=True)
+                print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
                 failure = ""
                 try:
@@ -212,10 +213,14 @@ def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -
     best = max(found, key=lambda pair: pair[0], default=None)
     if best is not None:
         value, trial = best
-        print(f"Best of {len(_ended(study))} settings: {in_words(trial.setting)}, with a best return of {value:,.1f}.")
+        print(
+            f"Best of {len(_ended(study))} settings: {describe_setting(trial.setting)}, with a best return of {value:,.1f}."
+        )
         print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To go on: {way_on}", flush=True)
-    failures = tuple(f"{in_words(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None)
+    failures = tuple(
+        f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
+    )
     return Trained(best[0] if best else None, stopped, folder.path, failures)

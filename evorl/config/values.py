@@ -38,6 +38,8 @@ def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 LONGEST_AXIS = 2**31 - 1  # of an array or of a loop
 MOST_SEED = 2**32 - 1
+BEST = "best"  # of several seeds the one with the best evaluation
+_DIGITS_OF_SEED = 10
 _SHOWN = 80  # characters of a value in a message
 
 
@@ -49,6 +51,19 @@ def positive(value: Any, name: str) -> int:
 def seed_number(value: Any, name: str = "seed") -> int:
     """Return ``value`` as a seed, a whole number from 0 to 2^32 - 1; a float without a fraction is one."""
     return whole_number(value, name, 0, MOST_SEED)
+
+
+def seed_choice(value: Any, name: str = "seed_number") -> int | str:
+    """Return ``best``, or the number of one of the seeds of a run, from 0; digits in a string are a number.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    is_text = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _DIGITS_OF_SEED
+    number = int(value) if is_text else value
+    if number == BEST or (type(number) is int and number >= 0):
+        return number
+    raise ValueError(f"{name} must be {BEST} or a whole number from 0, got {_shown(value)}.")
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
