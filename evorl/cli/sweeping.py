@@ -89,9 +89,8 @@ def sweep_from_config(
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         score = last_score(returns[best])
-        tell(
-            f"Best of {counted(len(settings), 'setting')}: {describe_setting(settings[best])}, with a return of {score:,.1f}."
-        )
+        described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
+        tell(f"Best of {counted(len(settings), 'setting')}: {described}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
         return Trained(score, False, folder.path, failures)
     finally:

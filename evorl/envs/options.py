@@ -13,7 +13,7 @@ from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
-MOST_FRAMES = 4096  # of one history: each is an operand of a compiled operation
+MOST_FRAMES = 4096  # of a history: each is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)

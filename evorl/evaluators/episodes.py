@@ -28,7 +28,7 @@ def longest_episode(env: VectorEnv) -> int:
     """Return the most steps that an episode can have.
 
     Raises:
-        ValueError: the environment has no time limit: an evaluation would cut episodes that training lets go on.
+        ValueError: the environment has no time limit, so an evaluation would truncate episodes that training does not.
     """
     if env.max_episode_steps is None:
         raise ValueError(
