@@ -1,7 +1,7 @@
-"""The record that a worker sends with a push, checked as a whole before anything of the push takes effect.
+"""Checks the record that a worker sends with a push, before anything of the push takes effect.
 
-A record that is refused leaves the server as it was: counts are whole numbers of what one push can stand for, and all
-other numbers are finite in float32, so that sums over many pushes stay finite.
+A refused record leaves the server unchanged. Counts must be whole numbers that one push can stand for, and all other
+numbers finite in float32, so that sums over many pushes stay finite.
 """
 
 from __future__ import annotations

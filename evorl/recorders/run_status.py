@@ -96,7 +96,7 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
         row: of metrics.
         num_losses: losses that are described.
         width: characters at most; the last parts are left out.
-        side_by_side: what a return is the mean over, see ``RunPlan``; by default its seeds.
+        side_by_side: what returns are averaged over, see ``RunPlan``; by default the seeds.
     """
     parts = []
     if EVALUATION in row:

@@ -1,4 +1,4 @@
-"""Choice of one seed of a run that trained several side by side: by number, or the best by evaluation."""
+"""Chooses one seed of a run that trained several side by side: by number, or the best by evaluation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SeedChoice(NamedTuple):
 
     Attributes:
         number: of the seed; the first is 0.
-        description: the seed and why it was chosen, such as ``seed_number=2 of 4 seeds (the best by
-            evaluation, with a return of 89.3)``; empty for a run of one seed.
+        description: the seed and the reason, such as ``seed_number=2 of 4 seeds (the best by evaluation, with a return
+            of 89.3)``; empty for a run of one seed.
     """
 
     number: int
@@ -54,7 +54,7 @@ def _described(number: int, num_seeds: int | None) -> str:
 
 
 def _returns_of_seeds(folder: Path, num_seeds: int, timesteps: int) -> list[float]:
-    """The return of each seed in the last evaluation until ``timesteps``; -inf for one without a finite return."""
+    """Return the return of each seed in the last evaluation until ``timesteps``; -inf for one that is not finite."""
     returns = [-math.inf] * num_seeds
     try:
         curves = RecordedRun(RunFolder(folder), folder.name).curves

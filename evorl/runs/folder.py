@@ -152,7 +152,7 @@ class RunFolder:
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
-                folder.path.chmod(PRIVATE)  # one that Hydra made, as of hydra.run.dir
+                folder.path.chmod(PRIVATE)  # Hydra may have made it, for hydra.run.dir
             write_atomically(folder.config, _as_yaml(config))
         return folder
 
