@@ -39,7 +39,7 @@ def longest_episode(env: VectorEnv) -> int:
 
 
 def most_steps(env: VectorEnv) -> int:
-    """Return the time limit of an environment, or ``DEFAULT_MAX_EPISODE_STEPS`` where it has none."""
+    """Return the time limit of an environment, or ``DEFAULT_MAX_EPISODE_STEPS`` without one."""
     return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
 
 
