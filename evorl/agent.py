@@ -94,11 +94,11 @@ class Agent(PyTreeNode):
         """Refuse an action space in which this agent cannot act.
 
         Args:
-            space: in which the agent would act, see ``evorl.envs.action_conversion``.
-            env_space: of the environment itself, for the message; ``None`` for ``space``.
+            space: action space for agents, see ``evorl.envs.action_conversion``.
+            env_space: action space of the environment itself, for the message; ``None`` for ``space``.
 
         Raises:
-            ValueError: this agent cannot act there; names those that can.
+            ValueError: this agent cannot act there; the message names agents that can.
         """
         kind, env_space = kind_of(space), space if env_space is None else env_space
         if kind in cls.acts_in:

@@ -216,8 +216,9 @@ def _tell(first: Process, processes: Sequence[Process], settings: Sequence[str])
     if first.lost_another:
         said = f"{name} ended because another one has ended, or cannot be reached."
     if not ended_itself:
-        words = ["resume=latest", *(word for word in settings if word.startswith(("runs_folder=", "trust=")))]
-        said += f" Checkpoints are kept; to go on: {first.place.command} {shlex.join(words)}"
+        arguments = [each for each in settings if each.startswith(("runs_folder=", "trust="))]
+        resume = shlex.join(["resume=latest", *arguments])
+        said += f" Checkpoints are kept; to go on: {first.place.command} {resume}"
     if first.status != LOST_STATUS:  # which has said so itself
         print(said, file=sys.stderr)
 

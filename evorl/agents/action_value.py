@@ -46,7 +46,7 @@ class ActionValueAgent(Agent):
 
     ranges: ClassVar[Mapping[str, str]] = {"max_final_epsilon": "[0, 1]"}
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE
-    can_draw_epsilon: ClassVar[bool] = True  # whether ``max_final_epsilon`` is supported
+    can_draw_epsilon: ClassVar[bool] = True  # support of ``max_final_epsilon``
     part_settings: ClassVar[PyTreeNode] = ActionValueSettings()
 
     @classmethod
@@ -106,11 +106,11 @@ class ActionValueAgent(Agent):
         return params
 
     def at_progress(self, agent_state: AgentState, progress: jax.Array) -> AgentState:
-        """The state that acts at this point of the training: with its epsilon, or the two ends of what is drawn."""
+        """Return the state that acts at this point of the training, with its epsilon or the range of final epsilons."""
         return agent_state.replace(extra_state=self._epsilon_at(progress))
 
     def _epsilon_at(self, progress: jax.Array | float) -> Any:
-        """Epsilon; with ``max_final_epsilon`` the least and the greatest of the episodes, ``[2]``."""
+        """Return epsilon; with ``max_final_epsilon`` the smallest and the largest of all episodes, ``[2]``."""
         epsilon, most = self.epsilon, self.max_final_epsilon
         if most is None:
             return value_at(epsilon, progress)
@@ -120,13 +120,13 @@ class ActionValueAgent(Agent):
     def _explore(
         self, agent_state: AgentState, q_values: jax.Array, sample_batch: SampleBatch, key: Key
     ) -> tuple[Action, PolicyExtras]:
-        """Epsilon-greedy actions, and what an episode remembers of its draw."""
+        """Return epsilon-greedy actions, and the draw that an episode remembers."""
         epsilon = self._epsilon_at(0.0) if agent_state.extra_state is None else agent_state.extra_state
         if self.max_final_epsilon is None:
             return epsilon_greedy(key, q_values, epsilon), PyTreeDict()
         key, draw_key = split_rows(key)
         drawn = sample_batch.extras.recurrent_state.drawn
-        new = 1.0 - draw(jax.random.uniform, draw_key, drawn.shape)  # above 0, by which an episode that starts is known
+        new = 1.0 - draw(jax.random.uniform, draw_key, drawn.shape)  # above 0: 0 marks the start of an episode
         drawn = jnp.where(drawn > 0.0, drawn, new)
         actions = epsilon_greedy(key, q_values, epsilon[0] + drawn * (epsilon[1] - epsilon[0]))
         return actions, PyTreeDict(recurrent_state=PyTreeDict(drawn=drawn))

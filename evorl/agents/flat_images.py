@@ -19,7 +19,7 @@ _MOST_CHANNELS = 16  # of an image whose first axis looks like its channels
 
 
 def flat_images_in_words(agent: Any, obs_space: Space) -> str | None:
-    """Return a warning on networks that read images another way than is meant; ``None`` where all is as usual.
+    """Return a warning about networks that misread images; ``None`` if there is nothing to report.
 
     Args:
         agent: with networks among its fields.
@@ -53,10 +53,10 @@ def _has_convolutions(network: nn.Module) -> bool:
 
 
 def check_image_networks(agent: Agent, obs_space: Space, action_space: Space) -> None:
-    """Refuse convolutions that leave nothing of the images of these observations; only shapes are computed.
+    """Refuse convolutions whose output for images of this space is empty; only shapes are computed.
 
     Raises:
-        ValueError: images are too small; says the least size and which presets fit.
+        ValueError: images are too small; the message has the smallest size and the presets that fit.
     """
     if any(_has_convolutions(network) for network in _networks(agent)):
         key = jax.eval_shape(lambda: jax.random.key(0))

@@ -171,7 +171,7 @@ class PPOWorkflow(ActorCriticWorkflow):
         return gradient_step(self.agent.loss, self.step_optimizer, params, opt_state, *inputs, progress=inputs[-1])
 
     def _step_apart(self, part: str, params: Params, opt_state: Any, *inputs: Any) -> tuple[Params, Any, PyTreeDict]:
-        """A step of one network, or of each of the two where no ``part`` is named, by its own optimizer."""
+        """Step one network, or each of the two if no ``part`` is named, by its own optimizer."""
         moved, states, losses = {}, {}, PyTreeDict()
 
         def loss(trained: Params) -> tuple[jax.Array, PyTreeDict]:
@@ -186,7 +186,7 @@ class PPOWorkflow(ActorCriticWorkflow):
 
 
 def _scan_apart(workflow: PPOWorkflow, update: Any, carry: Any, rows: Any, begin: Begin) -> tuple[Any, PyTreeDict]:
-    """Passes of both networks, then the further ones of the network that has more."""
+    """Run passes of both networks, then the remaining passes of the network that has more."""
     passes = (workflow.num_epochs, workflow.num_value_epochs or workflow.num_epochs)
     joint, most = min(passes), max(passes)
     key, further_key = jax.random.split(begin.key)

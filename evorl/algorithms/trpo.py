@@ -110,8 +110,8 @@ class TRPOWorkflow(OnPolicyWorkflow):
         num_epochs: passes over each trajectory, by the value function and by the policy of ``ppo``.
         num_value_epochs: passes of the value function, if they differ from ``num_epochs``.
         num_minibatches: parts of each pass.
-        schedule_step: when schedules advance: once for each trajectory (``environment``), or with
-            every gradient step (``update``).
+        schedule_step: when schedules advance: once for each trajectory (``environment``), or with every gradient step
+            (``update``).
     """
 
     agent: TRPOAgent
@@ -157,7 +157,7 @@ class TRPOWorkflow(OnPolicyWorkflow):
 
     @property
     def restarts_episodes(self) -> bool:
-        """Whether learning is from whole episodes."""
+        """Return whether the agent learns from whole episodes."""
         return self.episodes_per_batch is not None
 
     def _weights(self, dones: jax.Array) -> jax.Array:

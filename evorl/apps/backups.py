@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from evorl.runs.files import refuse_link, write_text
+from evorl.runs.files import refuse_link, write_atomically
 
 
 def set_aside(path: Path) -> Path | None:
@@ -19,13 +19,13 @@ def set_aside(path: Path) -> Path | None:
 
 
 def replace_text(path: Path, text: str) -> Path | None:
-    """Write a file, and keep what it was; ``None`` where it was not there, or says the same already.
+    """Write a file, and return the backup of the text before; ``None`` where the file is new or unchanged.
 
-    It is never missing in between: the new text takes its place in one move.
+    The file is never missing in between.
 
     Raises:
-        RunFolderError: a symbolic link is in the way of the file or of the new text, in the folder of an app that may
-            be a stranger's.
+        RunFolderError: a symbolic link is in the way of the file or of the new text: the folder of an app may come
+            from a stranger.
     """
     refuse_link(path)
     kept = None
@@ -34,9 +34,7 @@ def replace_text(path: Path, text: str) -> Path | None:
             return None
         kept = next_backup(path)
         shutil.copy2(path, kept)
-    beside = path.with_name(f"{path.name}.new")
-    write_text(beside, text)
-    beside.replace(path)
+    write_atomically(path, text)
     return kept
 
 

@@ -16,7 +16,7 @@ class Kind(NamedTuple):
         max_episodes: that are played.
         also: files that the script needs beside it.
         continuous: values of the section for agents that only act in boxes.
-        packages: that its script imports and evorl does not need.
+        packages: imported by its script, and not required by evorl.
     """
 
     does: str

@@ -161,7 +161,7 @@ def write_containers(
         folder: of the app.
         configs: the config tree of evorl, for its wheel.
         with_parameter_server: whether several servers learn for a parameter server.
-        packages: that the simulator needs and evorl does not.
+        packages: required by the simulator, and not by evorl.
 
     Returns:
         ``Dockerfile``, ``compose.yaml``, ``.dockerignore``, and the wheel of evorl in ``wheels``.

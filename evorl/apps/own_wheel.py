@@ -1,6 +1,6 @@
-"""The wheel of the running evorl, packed from its own files: what an app's container installs.
+"""Packs the wheel of the running evorl from its own files, for an app's container to install.
 
-The distribution is on no package index, so an image cannot download it. The wheel is packed from the files of the
+The distribution is not on a package index, so an image cannot download it. The wheel is packed from the files of the
 package that runs, in a clone as well as in an installation, without a build tool and without network access.
 """
 
@@ -24,7 +24,7 @@ def write_wheel(folder: Path, configs: Path) -> Path:
 
     Args:
         folder: for the wheel; created if needed.
-        configs: the config tree, which travels inside the package.
+        configs: the config tree, which becomes part of the package.
 
     Returns:
         The file, such as ``evorl_engine-0.1.0-py3-none-any.whl``. The same files give the same bytes.

@@ -12,14 +12,15 @@ from evorl.apps.app_config import APP_FILE, AppConfig
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import config_error_in_words, config_names, is_of_config
 from evorl.cli.override_text import as_override
+from evorl.config.command_lines import as_arguments
 from evorl.config.names import no_such
-from evorl.runs.trust import as_arguments, foreign_names, refuse_composed_code
+from evorl.runs.trust import foreign_names, refuse_composed_code
 
 # Settings that files of the config tree, or short forms, can be chosen for: given as a whole they would be such names.
 _CHOSEN = re.compile(r"agent|env|replay|evolution|inner|learner|(?:\w+\.)*(?:\w*optimizer|archive)")
 # Settings of experiments that need consecutive steps of one environment.
 _NOT_SERVED = ("n_step", "normalize_rewards", "replay.hindsight", "replay.overwrite")
-# Mappings with names that are not checked: arguments of a library.
+# Mappings whose names are not checked: arguments of a library.
 _FREE = re.compile(r"(?:\w+\.)*\w*optimizer\.options")
 
 _GIVE_WORDS = "Give it with the command, as in evorl run all key=value."
@@ -114,9 +115,9 @@ def training_words(app: AppConfig) -> list[str]:
         for name in ("obs_space", "action_space")
         if app.environment.get(name) is not None
     ]
-    words = [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
-    refuse_composed_code([_without_sign(word) for word in words], APP_FILE, _GIVE_WORDS)
-    return words
+    overrides = [f"agent={app.agent}", "env=remote", *spaces, *as_overrides(app.training)]
+    refuse_composed_code(map(_without_sign, overrides), APP_FILE, _GIVE_WORDS)
+    return overrides
 
 
 def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
@@ -124,7 +125,7 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
 
     Args:
         app: the app, which may be a stranger's.
-        extra: words of the user's command line, which may give the same settings.
+        extra: arguments of the user, who may give the same settings.
 
     Raises:
         ValueError: a setting names code from outside evorl.
@@ -138,8 +139,9 @@ def refuse_named_code(app: AppConfig, extra: Collection[str]) -> None:
 
 
 def _without_sign(word: str) -> str:
-    """The word without the ``++`` that ``as_overrides`` writes before settings that a library takes besides."""
-    return word.removeprefix("++") if _FREE.match(word.removeprefix("++")) else word
+    """Return an override without the ``++`` that ``as_overrides`` writes before arguments of a library."""
+    plain = word.removeprefix("++")
+    return plain if _FREE.match(plain) else word
 
 
 def own_configs(app: AppConfig) -> list[str]:

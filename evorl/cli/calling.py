@@ -41,7 +41,7 @@ def train(*overrides: str, **settings: Any) -> Path:
         ValueError: a setting cannot be, in words.
         TrainingDiverged: the training did.
     """
-    arguments = overrides_first([*overrides, *as_arguments(settings)])
+    arguments = overrides_first([*overrides, *as_overrides(settings)])
     for argument in arguments:
         if argument.startswith("-") or not argument.partition("=")[0]:
             raise ValueError(
@@ -98,13 +98,13 @@ def export_policy(**options: Any) -> list[Path]:
     return [written.path for written in run(["export", *_as_options(options)])]
 
 
-def as_arguments(options: Mapping[str, Any]) -> list[str]:
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return settings of a training as overrides: ``["num_seeds=2"]`` for ``{"num_seeds": 2}``."""
-    return [f"{name}={as_override(value)}" for name, value in options.items()]
+    return [f"{name}={as_override(value)}" for name, value in settings.items()]
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """Return options of a command that composes no config, which reads text literally."""
+    """Return options of a command that composes no config and reads text literally."""
     return [
         f"{name}={value if isinstance(value, str | Path) else as_override(value)}" for name, value in options.items()
     ]

@@ -53,18 +53,6 @@ def checkpoint(value: Any, name: str) -> str:
     return text
 
 
-def seed_choice(value: Any, name: str) -> int | str:
-    """Return ``best``, or the number of a seed of a run with several, from 0.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    text = str(value)
-    if text != "best" and not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValueError(f"{name} must be best or a whole number from 0, got {text}.")
-    return text if text == "best" else int(text)
-
-
 SEED = whole(0, MOST_SEED)
 PIXELS = whole(16, 4096)  # of a picture's height or width
 FPS = number("(0, 100]")

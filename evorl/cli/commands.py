@@ -241,31 +241,37 @@ def serve(arguments: list[str]) -> None:
     """``evorl serve``: a training whose environments are simulators elsewhere; of a finished run, ``evorl act``.
 
     Raises:
-        ValueError: the environment, or the run that goes on, is none of simulators elsewhere.
+        ValueError: the environment, or the run to resume, does not use simulators over the network.
     """
-    given = {name: value for name, _, value in (argument.partition("=") for argument in arguments)}
-    if "run" in given:
+    values = _values_of(arguments)
+    if "run" in values:
         run(["act", *arguments])
-    elif given.get("resume", "null") not in ("", "null"):
+    elif values.get("resume", "null") not in ("", "null"):
         from evorl.cli.remote_training import refuse_local_run
 
-        refuse_local_run(given["resume"], given.get("runs_folder", "runs"))
+        refuse_local_run(values["resume"], values.get("runs_folder", "runs"))
         train(arguments)
-    elif "env" in given:
-        train(["serve={}", *arguments])  # refused for another environment than one of simulators elsewhere
+    elif "env" in values:
+        train(["serve={}", *arguments])  # which refuses environments without simulators over the network
     else:
         train(["env=remote", *arguments])
 
 
 def serve_parameters(arguments: list[str]) -> None:
     """``evorl serve-parameters``: a training that workers learn for; one that goes on says so by its own config."""
-    from evorl.cli.override_text import given_text
     from evorl.cli.parameter_serving import refuse_ordinary_run
 
-    given = {argument.partition("=")[0]: given_text(argument) for argument in arguments}
-    if given.get("resume"):
-        refuse_ordinary_run(given["resume"], given.get("runs_folder", "runs"))
-    train(arguments if {"resume", "parameters"} & given.keys() else ["parameters=server", *arguments])
+    values = _values_of(arguments)
+    if values.get("resume"):
+        refuse_ordinary_run(values["resume"], values.get("runs_folder", "runs"))
+    train(arguments if {"resume", "parameters"} & values.keys() else ["parameters=server", *arguments])
+
+
+def _values_of(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the text of each ``name=value``, by name."""
+    from evorl.cli.override_text import given_text
+
+    return {argument.partition("=")[0]: given_text(argument) for argument in arguments}
 
 
 def evaluate(arguments: list[str]) -> None:

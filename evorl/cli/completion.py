@@ -1,7 +1,7 @@
-"""Tab completion: ``evorl -sc install=bash`` prints what a shell evaluates, ``-sc query=bash`` answers that shell.
+"""Tab completion: ``evorl -sc install=bash`` prints a script for the shell, ``-sc query=bash`` prints completions.
 
-A query prints a candidate per line and nothing else, whatever was typed so far: an error in the middle of a line would
-end up on the screen while the user types.
+A query prints one candidate per line and nothing else, even for an invalid command line: an error would appear on the
+screen while the user types.
 """
 
 from __future__ import annotations
@@ -58,27 +58,18 @@ _SHELLS = {
     "zsh": (_ZSH, "compdef -d evorl\nunfunction _evorl\n"),
     "fish": (_FISH, "complete -e -c evorl\nfunctions -e __evorl_complete\n"),
 }
+_NAMES_OF_LIBRARIES = "gymnasium envpool host mjx playground jumanji craftax xminigrid jaxmarl"
 # Groups of the config tree, whose files are chosen by name, and libraries of environments without files.
 _GROUPS = ("agent", "env", "experiment", "replay", "parameters")
-_LIBRARIES = (
-    "gymnasium/",
-    "envpool/",
-    "host/",
-    "mjx/",
-    "playground/",
-    "jumanji/",
-    "craftax/",
-    "xminigrid/",
-    "jaxmarl/",
-)
+_LIBRARIES = tuple(f"{name}/" for name in _NAMES_OF_LIBRARIES.split())
 _OF_RUNS = ("run", "resume", "init_from")
 
 
 def complete_from_arguments(arguments: Sequence[str]) -> None:
-    """Print what ``-sc`` asks for.
+    """Print the script or the completions that ``-sc`` requests.
 
     Args:
-        arguments: of the command line; besides the flag one of ``install=bash``, ``uninstall=zsh``, ``query=fish``.
+        arguments: of the command line: the flag, and such as ``install=bash``, ``uninstall=zsh`` or ``query=fish``.
 
     Raises:
         ValueError: another action or shell.
@@ -94,17 +85,17 @@ def complete_from_arguments(arguments: Sequence[str]) -> None:
     if action != "query":
         print(_SHELLS[shell][action == "uninstall"], end="")
         return
-    found: list[str] = []
-    # The shell shows whatever is printed: neither notices of libraries nor errors of a line that is half typed.
+    completions: list[str] = []
+    # The shell shows all output: suppress notices of libraries, and errors of a half-typed line.
     nowhere = io.StringIO()
     silent = contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere)
     with silent[0], silent[1], contextlib.suppress(Exception, SystemExit):
-        found = candidates(os.environ.get("COMP_LINE", ""))
-    sys.stdout.write("".join(f"{candidate}\n" for candidate in found))
+        completions = candidates(os.environ.get("COMP_LINE", ""))
+    sys.stdout.write("".join(f"{candidate}\n" for candidate in completions))
 
 
 def candidates(line: str) -> list[str]:
-    """Return what the last word of a command line may become; it has whole words, those of keys end in ``=`` or ``.``.
+    """Return the completions of the last word of a command line, as whole words; keys end in ``=`` or ``.``.
 
     Args:
         line: up to the cursor, beginning with the name of the program.
@@ -142,7 +133,7 @@ def _of_options(name: str, command: Command, last: str) -> Iterable[str]:
 
 
 def _values_of(key: str, option: Option | None) -> Iterable[str]:
-    """Return the values of an option that are known beforehand."""
+    """Return the known values of an option."""
     from evorl.cli.composition import config_folder
     from evorl.cli.errors import config_names
 
@@ -183,7 +174,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
 
 
 def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
-    """Yield keys up to the next dot behind what was typed, so that a list has one level of the config."""
+    """Yield keys up to the next dot after the typed text, so that a list has one level of the config."""
     level = last.count(".") + 1
     for key in values:
         parts = key.split(".")
@@ -192,7 +183,7 @@ def _next_parts(values: Mapping[str, Any], last: str) -> Iterator[str]:
 
 
 def _config(before: Sequence[str]) -> Mapping[str, Any]:
-    """Return the config of the words typed so far; that of the defaults where they compose none."""
+    """Return the config of the words typed so far, or the default config if they do not compose."""
     from omegaconf import OmegaConf
 
     from evorl.cli.composition import compose_config

@@ -186,7 +186,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
 
 
 def _settle_factory(result: ConfigResult) -> None:
-    """Take library and name from an environment's file that names a ``factory``, which stands in their place."""
+    """Set ``library`` and ``name`` to null in an environment's file that names a ``factory`` instead."""
     is_global = result.header.get("package") == "_global_"
     env = result.config.get("env") if isinstance(result.config, DictConfig) and is_global else result.config
     if isinstance(env, DictConfig) and "factory" in env:

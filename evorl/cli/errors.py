@@ -31,7 +31,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
     except BrokenPipeError:
         if not _output_is_closed():
             raise
-        # The reader, such as ``head``, has what it wanted: nothing more is printed, not even at the exit.
+        # The reader, such as ``head``, has closed the pipe: print nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
@@ -48,7 +48,7 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
 
 
 def _output_is_closed() -> bool:
-    """Return whether nothing reads standard output any more."""
+    """Return whether the reader of standard output has closed it."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -59,9 +59,9 @@ def _output_is_closed() -> bool:
 
 
 def print_any_character() -> None:
-    """Let standard output and error show every text: escape control characters, and what their encoding lacks.
+    """Make standard output and error accept every text: escape control characters and those the encoding lacks.
 
-    Names and titles come from files that somebody else may have written, in any message of any library.
+    Names and titles in messages of any library may come from files of strangers.
     """
     for name in ("stdout", "stderr"):
         stream = raw_stream(getattr(sys, name))
@@ -126,7 +126,7 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
 
 
 def _unknown_env(name: str, config_folder: Path) -> str:
-    """Return the sentence for an environment that does not exist, with those of all libraries that may be meant."""
+    """Return the message for an unknown environment, with suggestions from all libraries."""
     from evorl.cli.composition import long_names
     from evorl.envs.catalog import describe_suggestions, suggest_envs
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.cli.overrides import check_run_settings
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for, stored_config
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def _write(
     suffix: str,
 ) -> None:
     """Write the episodes and the picture that are asked for, and say where they are."""
-    from evorl.config.command_lines import as_arguments
     from evorl.recorders.episode_records import episode_recorders
 
     folder.refuse_links()

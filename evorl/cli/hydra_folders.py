@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorl.cli.choices import choices, folder_of_runs
-from evorl.cli.override_text import given_text
+from evorl.cli.override_text import SWEEP_FLAGS, given_text
 from evorl.config.command_lines import as_arguments, user_path
 
 RUN, SWEEP, SUBDIR = "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"
-_SWEEP_FLAGS = ("-m", "--multirun", "hydra.mode=MULTIRUN")
-# Settings of Hydra's that users take for names of runs, and the options that are.
+# Settings of Hydra that users mistake for names of runs, with the options that name them.
 _INSTEAD = {"hydra.job.name": "title", "hydra.runtime.output_dir": RUN, "hydra.job.chdir": RUN}
+_NAMED = {"title": "title", RUN: "folder"}
 
 
 def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
-    """Refuse settings of Hydra's that would name no folder where they are given.
+    """Refuse settings of Hydra that would have no effect on a folder's name.
 
     Args:
         arguments: of the command line.
         names_a_run: whether they name a stored run or sweep, which has its folder.
 
     Raises:
-        ValueError: with the option that names the folder.
+        ValueError: there is such a setting; the message has the option that names the folder.
     """
-    in_sweep = any(argument in _SWEEP_FLAGS for argument in arguments)
+    in_sweep = any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
     for argument in arguments:
         key, equals, _ = argument.partition("=")
         key, value = key.lstrip("+~"), given_text(argument)
@@ -48,14 +48,11 @@ def refuse_other_names(arguments: Sequence[str], names_a_run: bool) -> None:
             )
 
 
-_NAMED = {"title": "title", RUN: "folder"}
-
-
 def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
     """Return the folder that a new run is made in, and the run's name there; ``None`` for the time.
 
     ``hydra.run.dir`` names the run's own folder; so do ``hydra.sweep.dir`` and ``hydra.sweep.subdir`` together, of a
-    sweep that a sweeper of Hydra's runs. ``hydra.sweep.dir`` alone is the folder of all its runs.
+    sweep that a sweeper of Hydra runs. ``hydra.sweep.dir`` alone is the folder of all its runs.
 
     Args:
         runs_folder: where runs are made otherwise.
@@ -86,11 +83,11 @@ def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf
 
-    given = [given_text(override) for override in overrides if override.startswith(f"{SWEEP}=")]
+    folders = [given_text(override) for override in overrides if override.startswith(f"{SWEEP}=")]
     others = [override for override in overrides if not override.startswith(f"{SWEEP}=")]
-    if not given:
+    if not folders:
         return None, others
     setup_globals()
-    folder = given[-1]
+    folder = folders[-1]
     resolved = OmegaConf.create({SWEEP: folder})[SWEEP] if not Path(folder).exists() else folder
     return user_path(str(resolved)).resolve(), others

@@ -14,14 +14,14 @@ from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.hydra_folders import SWEEP, sweep_folder
 from evorl.cli.joining import own_place, train_command
-from evorl.cli.override_text import given_text
+from evorl.cli.override_text import SWEEP_FLAGS, given_text
 from evorl.cli.signals import stop_on_signals
-from evorl.config.command_lines import as_arguments
+from evorl.config.command_lines import as_arguments, describe_setting
+from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
     from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-SWEEP_FLAGS = ("-m", "--multirun")
 _FOLDER_FLAGS = ("--config-dir", "-cd")
 _SHOWN = 10  # settings told at the end, the best ones
 
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
         best_return: the best evaluation return; ``None`` where nothing was evaluated.
         stopped: whether it was asked to stop before its end.
         folder: where its results are; ``None`` where there are none.
-        failures: of a sweep or search what failed, a sentence each.
+        failures: of a sweep or search, a sentence for each run that failed.
     """
 
     best_return: float | None
@@ -49,7 +49,7 @@ class RunsFailed(ValueError):
 def raise_failures(failures: Sequence[str]) -> None:
     """Raise ``RunsFailed`` if there are any, so that the command's exit status is not 0."""
     if failures:
-        runs = "1 run" if len(failures) == 1 else f"{len(failures)} runs"
+        runs = counted(len(failures), "run")
         raise RunsFailed("\n  ".join([f"{runs} failed, all others were trained:", *failures]))
 
 
@@ -110,12 +110,12 @@ def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool]
 def _checked(
     check: Callable[[Sequence[str]], bool], job: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
 ) -> bool:
-    """Check a job; an error says which of them it is."""
+    """Check a job; errors name its setting."""
     try:
         return check([*job, *flags])
     except (ValueError, OSError) as error:
-        words = " ".join(f"{name}={value}" for name, value in setting.items())
-        raise ValueError(f"{words}: {error}" if words else str(error)) from error
+        described = describe_setting(setting)
+        raise ValueError(f"{described}: {error}" if described else str(error)) from error
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained], trust: bool = False) -> None:
@@ -207,19 +207,19 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
 def _run_jobs(
     sweep: SweepFolder, train: Train, resume: Callable[[JobPlace], Trained] | None = None, trust: bool = False
 ) -> None:
-    words = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
-    way_on = f"{train_command()} {as_arguments(words)}"
+    settings = {"resume": str(sweep.path), **({"trust": "true"} if trust else {})}
+    way_on = f"{train_command()} {as_arguments(settings)}"
     with stop_on_signals(way_on) as should_stop:
         for number, job in enumerate(sweep.jobs, start=1):
             if job.state == "finished":
                 continue
             if should_stop():
                 break
-            place = f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}"
-            if job.state == "diverged":  # its seed is the same, and so would be its end
-                print(f"{place}: passed over, it diverged before.", flush=True)
+            heading = f"[{number} of {len(sweep.jobs)}] {job.words() or job.folder}"
+            if job.state == "diverged":  # with the same seed it would diverge again
+                print(f"{heading}: passed over, it diverged before.", flush=True)
                 continue
-            print(place, flush=True)
+            print(heading, flush=True)
             resumes = resume is not None and sweep.run_of(job).saved_at is not None
             if not resumes:
                 job.folder = _free_name(sweep.path, job.folder)
@@ -239,7 +239,7 @@ def _run_jobs(
 
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
-    """Run a job and store its result, or the error that ended it; returns whether it was asked to stop."""
+    """Run a job and store its result, or the error that ended it; return whether it was asked to stop."""
     from evorl.execution.learning import TrainingDiverged
 
     job.state, job.failure = "running", ""

@@ -1,7 +1,7 @@
-"""Values of overrides as text: paths are taken literally, and Python values are written as Hydra reads them.
+"""Quotes values of overrides for Hydra: paths are literal, and Python values are written as Hydra reads them.
 
 Hydra's grammar reads ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on accents and most
-punctuation. A path may have all of these in it.
+punctuation. A path may contain all of these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from evorl.config.command_lines import user_path
 
-# Settings whose values are paths. A test derives them from what the config files and classes say of their settings.
+# Settings whose values are paths. A test derives them from the config files and classes.
 RUN_PATHS = ("resume", "run", "runs_folder", "compilation_cache")
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
@@ -23,8 +23,8 @@ PATHS = (
     *(f"{server}.{name}" for server in ("serve", "parameters") for name in ("cert", "key", "profile_dir")),
 )
 _OF_PARTS = re.compile(r"^(?:inner|learner)\.")
-_SWEEP_FLAGS = ("-m", "--multirun")
-# Text that Hydra reads as this text. No regular expression of Hydra's grammar matches it as anything else, except:
+SWEEP_FLAGS = ("-m", "--multirun")
+# Text that Hydra reads unchanged: nothing in its grammar matches it as anything else, except these constants.
 _PLAIN = re.compile(r"(?:[A-Za-z_/]|\.\.?(?:/|$))[\w./:-]*", re.ASCII)
 _CONSTANTS = ("null", "true", "false", "nan", "inf")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
@@ -41,7 +41,7 @@ def quote(text: str) -> str:
 
     A backslash is doubled only before a quote and at the end, where the grammar would read it as an escape.
     """
-    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + (f"\\{found[2]}" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + (f"\\{match[2]}" if match[2] else ""), text)
     return f"'{escaped}'"
 
 
@@ -51,7 +51,7 @@ def unquote(value: str) -> str:
         return value
     mark = value[0]
     return re.sub(
-        rf"(\\+)({mark}|\Z)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1], flags=re.DOTALL
+        rf"(\\+)({mark}|\Z)", lambda match: "\\" * (len(match[1]) // 2) + match[2], value[1:-1], flags=re.DOTALL
     )
 
 
@@ -74,7 +74,7 @@ def as_override(value: Any) -> str:
 
 
 def given_text(argument: str) -> str:
-    """Return the text of the value of ``name=value``, as it was before ``with_literal_text`` quoted it."""
+    """Return the value of ``name=value`` as text, as before ``with_literal_text`` quoted it."""
     return unquote(argument.partition("=")[2]).replace(r"\${", "${")
 
 
@@ -89,7 +89,7 @@ def with_literal_text(arguments: Sequence[str]) -> list[str]:
     Args:
         arguments: of the command line, flags included.
     """
-    in_sweep = bool(set(arguments) & set(_SWEEP_FLAGS))
+    in_sweep = bool(set(arguments) & set(SWEEP_FLAGS))
     return [_with_literal_text(argument, in_sweep) for argument in arguments]
 
 
@@ -112,7 +112,7 @@ def _with_literal_text(argument: str, in_sweep: bool) -> str:
 
 
 def _quoted_values(value: str, in_sweep: bool) -> str:
-    """Return a value quoted; in a sweep each of those between commas for itself."""
+    """Return a quoted value; in a sweep the values between commas are quoted one by one."""
     return ",".join(map(as_text, value.split(","))) if in_sweep else as_text(value)
 
 
@@ -124,7 +124,7 @@ def _exists(value: str) -> bool:
 
 
 def _is_readable(value: str) -> bool:
-    """Return whether Hydra can parse a value, or its own complaint helps: about brackets, quotes and functions."""
+    """Return whether Hydra can parse a value, or its own error helps: for brackets, quotes and functions."""
     if value.startswith(_STRUCTURED) or "${" in value or re.match(r"\w+\(", value):
         return True
     from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -66,7 +66,7 @@ def draws_learning_curve(config: Mapping[str, Any]) -> bool:
 
 
 def own_recorders(config: DictConfig) -> list[Any]:
-    """Recorders of the user's own, see ``recorders.own``: imported, and their settings checked.
+    """Import the user's own recorders, see ``recorders.own``, and check their settings.
 
     Raises:
         ValueError: it is no list, or one of them does not exist or has no such setting.
@@ -136,11 +136,11 @@ def sweep_to_resume(arguments: Sequence[str], usual: DictConfig) -> tuple[Path |
     from evorl.config.values import checked_value
     from evorl.runs.sweep_folder import SweepFolder
 
-    given = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
+    names = [given_text(argument) for argument in arguments if argument.startswith("resume=")]
     roots = [given_text(argument) for argument in arguments if argument.startswith("runs_folder=")]
     root = roots[-1] if roots else str(usual.runs_folder)
-    places = [place for name in given[-1:] for place in (user_path(name), user_path(root) / name)]
-    folder = next((place for place in places if SweepFolder.is_there(place)), None)
+    candidates = [path for name in names[-1:] for path in (user_path(name), user_path(root) / name)]
+    folder = next((path for path in candidates if SweepFolder.is_there(path)), None)
     if folder is None:
         return None, False
     others = [argument for argument in arguments if not argument.startswith(("resume=", "runs_folder=", "trust="))]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evorl.cli.command_options import Option, read_options, whole
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import prepare_for
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import distrust, scope
 from evorl.config.values import LONGEST_AXIS
 
@@ -64,7 +65,6 @@ class ParameterService(NamedTuple):
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
         """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
-        from evorl.config.command_lines import as_arguments
         from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:
@@ -121,7 +121,6 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
     """Raises ``ValueError`` where the run that is to go on is none of a parameter server, in words."""
-    from evorl.config.command_lines import as_arguments
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(which, runs_folder)
@@ -269,7 +268,6 @@ def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> Non
     Raises:
         ValueError: it is no config, refers to other values, or names code from outside this package.
     """
-    from evorl.config.command_lines import as_arguments
     from evorl.config.values import checked_value
     from evorl.runs.trust import foreign_names
 

@@ -50,10 +50,10 @@ def print_plan(arguments: Sequence[str]) -> None:
 
 
 def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse at once, before environments are made, sizes that no environment is small enough for.
+    """Refuse sizes that fit no memory whatever the environment, before environments are made.
 
     Raises:
-        ValueError: with the setting, its value, and the largest that any environment could leave room for.
+        ValueError: a size is too large; the message has the setting, its value, and the largest one that may fit.
     """
     parts = [(name, config.get(name)) for name in ("inner", "learner")]
     for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
@@ -103,7 +103,7 @@ def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any) -> int:
-    """Return a size of the config; 0 for what is none, which is refused where it is used."""
+    """Return a size of the config; 0 for an invalid one, which is refused where it is used."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 < value < 1e300 else 0
 

@@ -1,4 +1,4 @@
-"""Checks of a training before it begins: its workflow is built, and nothing is compiled or written."""
+"""Checks a training before it begins: builds its workflow without compiling or writing anything."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Prepared(NamedTuple):
     """A training that was checked and has not begun.
 
     Attributes:
-        workflow: what trains.
-        served: the service of its parameters; ``None`` where no workers learn for it.
-        beginning: the parameters of another run that it begins with; ``None`` for fresh ones.
+        workflow: of the training.
+        served: the service of its parameters; ``None`` without workers.
+        beginning: initial parameters from another run; ``None`` for fresh ones.
     """
 
     workflow: Workflow
@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(config: DictConfig, resumed: RunFolder | None) -> Prepared:
-    """Set JAX up, and build what a training of this config needs.
+    """Set JAX up, and build the workflow of a training.
 
     Args:
         config: whose own settings ``check_run_settings`` has checked.
@@ -59,9 +59,9 @@ def prepare_training(config: DictConfig, resumed: RunFolder | None) -> Prepared:
 
 
 def check_training(config: DictConfig) -> None:
-    """Raise what a training of this config would raise before its first iteration is compiled.
+    """Raise the errors that a training of this config would raise before its first iteration is compiled.
 
-    Everything is built up to the shapes of the first state, and closed again.
+    The workflow is built up to the shapes of the first state, and closed again.
 
     Raises:
         ValueError: the settings do not fit together, the memory cannot hold the state, or nothing would be learned.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from evorl.config.command_lines import as_arguments
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
@@ -40,7 +42,7 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:
-    """Raise ``ValueError`` unless the run that is to go on learns from simulators that connect over the network."""
+    """Raise ``ValueError`` unless the run to resume learns from simulators that connect over the network."""
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(which, runs_folder)
@@ -48,7 +50,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
     if not isinstance(env, Mapping) or env.get("library") != "remote":
         raise ValueError(
             f"{folder.path} is a training in an environment of its own, which serves nothing: evorl train "
-            f"resume={folder.path} goes on with it."
+            f"{as_arguments({'resume': folder.path})} goes on with it."
         )
 
 

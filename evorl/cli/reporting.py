@@ -8,6 +8,7 @@ from typing import Any
 
 from evorl.cli.command_options import Option, one_of, read_options
 from evorl.config.command_lines import user_path
+from evorl.ops.terminal_text import counted
 from evorl.runs.run_state import STATES
 
 OPTIONS = {
@@ -104,5 +105,4 @@ def _page(to: str | None, places: Sequence[str]) -> Path:
 
 
 def _counted(report: Any) -> str:
-    numbers = {"run": len(report.runs), "group": len(report.groups)}
-    return ", ".join(f"{number} {what}{'' if number == 1 else 's'}" for what, number in numbers.items())
+    return f"{counted(len(report.runs), 'run')}, {counted(len(report.groups), 'group')}"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.sweeping import in_words, of_setting, refuse_what_is_no_setting
+from evorl.cli.sweeping import of_setting, refuse_what_is_no_setting
+from evorl.config.command_lines import describe_setting
 from evorl.config.gate import is_restricted
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from evorl.sweeps.optuna_study import OptunaStudy, Trial
 
 _OPTIONS = ("over", "trials")
-_COMBINATIONS = 16  # that are built before a value is refused
+_COMBINATIONS = 16  # built before a value is refused
 
 
 def search_from_config(
@@ -36,12 +37,12 @@ def search_from_config(
         config: composed; every setting changes it.
         find_folder: of the search; called once it is known that its settings can be.
         resume_command: that goes on with it.
-        check: builds the workflow of a config, and raises for what cannot be.
+        check: builds the workflow of a config, and raises for an invalid one.
         train: trains a run; a config with ``resume`` is one to go on with.
 
     Raises:
         ValueError: a setting cannot be, in words.
-        RunFolderError: another process goes on with the search.
+        RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
     from evorl.cli.multirun import JobPlace, Trained, failure_text
@@ -57,7 +58,7 @@ def search_from_config(
         with stop_on_signals(way_on) as should_stop:
             while len(ended := _ended(study)) < num_trials and not should_stop():
                 trial = study.next_trial()
-                print(f"[{len(ended) + 1} of {num_trials}] {in_words(trial.setting)}", flush=True)
+                print(f"[{len(ended) + 1} of {num_trials}] {describe_setting(trial.setting)}", flush=True)
                 run, name = _run_of(trial, folder)
                 failure = ""
                 try:
@@ -76,7 +77,7 @@ def search_from_config(
 
 @contextmanager
 def _held(folder: RunFolder) -> Iterator[None]:
-    """Hold a search, so that no other process goes on with it; the system releases it when the process is killed."""
+    """Lock a search against other processes; the system releases the lock when the process is killed."""
     from evorl.runs.run_state import HeldState
 
     held = HeldState(folder.state)
@@ -88,9 +89,9 @@ def _held(folder: RunFolder) -> Iterator[None]:
 
 
 def check_search(config: DictConfig, check: Callable[[DictConfig], None]) -> tuple[dict[str, Any], int]:
-    """Return what a search varies and how many settings it tries, after each value was built once.
+    """Return the values of a search and its number of trials, after each value was built once.
 
-    A value is refused if no combination with the others' values can be trained, of the first few.
+    A value is refused if none of the first few combinations with the other values can be trained.
 
     Raises:
         ValueError: a value cannot be trained, or ``search`` cannot be read.
@@ -106,15 +107,15 @@ def check_search(config: DictConfig, check: Callable[[DictConfig], None]) -> tup
             others = itertools.product(*(range(len(values[other])) for other in over if other != path))
             error = None
             for chosen in itertools.islice(others, _COMBINATIONS):
-                places = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
+                indices = dict(zip((other for other in over if other != path), chosen, strict=True)) | {path: number}
                 try:
-                    check(_with(config, {name: values[name][place] for name, place in places.items()}))
+                    check(_with(config, {name: values[name][index] for name, index in indices.items()}))
                 except ValueError as raised:
                     error = error or raised
                     continue
                 error = None
-                for name, place in places.items():
-                    checked[name].add(place)
+                for name, index in indices.items():
+                    checked[name].add(index)
                 break
             if error is not None:
                 raise ValueError(f"search.over.{path}: {value}: {error}") from error
@@ -127,7 +128,7 @@ def _tried(values: Any) -> list[Any]:
 
 
 def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
-    """Return the run that a trial goes on with, or begins, and the name of its folder.
+    """Return the run that a trial resumes or starts, and the name of its folder.
 
     A kill may leave a folder without a checkpoint. It is kept, and the trial begins anew beside it.
     """
@@ -212,10 +213,13 @@ def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -
     best = max(found, key=lambda pair: pair[0], default=None)
     if best is not None:
         value, trial = best
-        print(f"Best of {len(_ended(study))} settings: {in_words(trial.setting)}, with a best return of {value:,.1f}.")
+        described = f"{describe_setting(trial.setting)}, with a best return of {value:,.1f}"
+        print(f"Best of {len(_ended(study))} settings: {described}.")
         print(f"It is the run {_run_of(trial, folder)[0].path}; all are in {folder.path / 'search.csv'}.")
     stopped = len(_ended(study)) < num_trials
     if stopped:
         print(f"To go on: {way_on}", flush=True)
-    failures = tuple(f"{in_words(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None)
+    failures = tuple(
+        f"{describe_setting(trial.setting)}: {trial.failure}" for trial in _ended(study) if trial.value is None
+    )
     return Trained(best[0] if best else None, stopped, folder.path, failures)

@@ -8,7 +8,7 @@ from typing import Any
 
 from evorl.cli.command_options import NUM_FRAMES, PIXELS, Option, read_options
 from evorl.cli.watching import refuse_large_pictures
-from evorl.config.command_lines import user_path
+from evorl.config.command_lines import as_arguments, user_path
 from evorl.config.gate import scope
 
 OPTIONS = {
@@ -74,7 +74,6 @@ def _settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_of(settings: dict[str, Any]) -> Path:
-    from evorl.config.command_lines import as_arguments
     from evorl.runs.files import RunFolderError
     from evorl.runs.folder import RunFolder
 

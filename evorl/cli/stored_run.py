@@ -41,15 +41,15 @@ def stored_config(
 ) -> tuple[DictConfig, set[str]]:
     """Read the config of a stored run and change it as this command line says.
 
-    Unless it is trusted, the gate admits nothing else that it names from now on, see ``evorl.config.gate``. Its own
-    ``trust``, ``resume`` and ``run`` do not count: only the user's do.
+    Unless the config is trusted, the gate restricts what it may name from now on, see ``evorl.config.gate``. The stored
+    ``trust``, ``resume`` and ``run`` are ignored: only the user's count.
 
     Args:
         folder: of the run.
         trust: whether the config may name code from outside this package. Names on the command line are trusted.
         overrides: of this command line.
         allowed: settings that can be changed; ``None`` for everything that the run has.
-        can_be_given: whether the command takes names of code as settings of the run, for the message.
+        can_be_given: whether the command accepts settings of the run, for the message.
 
     Returns:
         The config, and the keys that the command line gave.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from evorl.cli.choices import choices, title_of
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import build_workflow, prepare_for
+from evorl.config.command_lines import describe_setting
+from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -44,7 +46,6 @@ def sweep_from_config(
     """
     from evorl.cli.multirun import Trained
     from evorl.recorders import LogRecorder
-    from evorl.recorders.run_status import counted
     from evorl.recorders.sweep_curves import draw_sweep
     from evorl.runs.rescue import WatchedFolder
     from evorl.sweeps.sweep_run import SweepRun, last_score, ranked
@@ -78,7 +79,7 @@ def sweep_from_config(
             tell(f"Stopped early. To go on: {resume_command(folder)}")
             return Trained(None, True, folder.path)
         failures = tuple(
-            f"{in_words(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
+            f"{describe_setting(setting)}: it diverged, its last return is {_shown_last(returns[member])}."
             for member, setting in enumerate(settings)
             if _has_diverged(returns[member])
         )
@@ -88,7 +89,8 @@ def sweep_from_config(
         best = ranked(returns, range(len(settings)))[0]
         path = _keep_best(run, config, settings[best], best, folder)
         score = last_score(returns[best])
-        tell(f"Best of {counted(len(settings), 'setting')}: {in_words(settings[best])}, with a return of {score:,.1f}.")
+        described = f"{describe_setting(settings[best])}, with a return of {score:,.1f}"
+        tell(f"Best of {counted(len(settings), 'setting')}: {described}.")
         tell(f"All are in {table}. The best is a run of its own: {path}")
         return Trained(score, False, folder.path, failures)
     finally:
@@ -135,7 +137,6 @@ def _shown_last(of_setting: Mapping[int, Sequence[float]]) -> str:
 
 def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
     from evorl.recorders import LogRecorder, ProgressRecorder, RecorderGroup
-    from evorl.recorders.run_status import counted
 
     rows = f"{counted(len(part.members), 'setting')} x {counted(part.num_seeds, 'seed')}"
     return [RecorderGroup([LogRecorder(log), ProgressRecorder()], title, rows)]
@@ -154,11 +155,6 @@ def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) ->
     return changed
 
 
-def in_words(setting: Mapping[str, Any]) -> str:
-    """A setting as a command line gives it."""
-    return " ".join(f"{name}={value}" for name, value in setting.items())
-
-
 def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
     """The learning curve of every seed of every setting, the best setting first."""
     from evorl.sweeps.sweep_run import ranked
@@ -167,7 +163,7 @@ def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str
     for member in ranked(returns, range(len(settings))):
         steps = sorted(returns[member])
         seeds = zip(*(returns[member][at] for at in steps), strict=True)
-        curves[in_words(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]
+        curves[describe_setting(settings[member])] = [(steps, list(of_seed)) for of_seed in seeds]
     return curves
 
 

@@ -25,6 +25,7 @@ from evorl.cli.preparation import check_build, prepare_training
 from evorl.cli.remote_training import connect_training_server
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.stored_run import check_folders, stored_config
+from evorl.config.command_lines import as_arguments
 from evorl.config.gate import scope
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def _checkpointer(watched: WatchedFolder, config: DictConfig, records: Sequence[
     def command(rescued: RunFolder) -> str:
         return resume_command(rescued, config)
 
-    kept = config.checkpoints_kept
-    return RescuingCheckpointer(watched, config, command, kept, records, **checkpoint_rules(config))
+    most = config.checkpoints_kept
+    return RescuingCheckpointer(watched, config, command, most, records, **checkpoint_rules(config))
 
 
 def _learn(
@@ -223,7 +224,7 @@ def _closing(
         try:
             recorder.close()
         except OSError:
-            if not watched.is_gone:  # of which an error is raised already
+            if not watched.is_gone:  # otherwise an error is already raised
                 raise
         finally:
             workflow.close()
@@ -256,7 +257,6 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: Dic
 
 def resume_command(folder: RunFolder, config: DictConfig) -> str:
     """The command line that goes on with a run, with the names that have to be given again."""
-    from evorl.config.command_lines import as_arguments
     from evorl.runs.trust import foreign_names
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(config)})

@@ -19,13 +19,12 @@ from evorl.cli.command_options import (
     checkpoint,
     one_of,
     read_options,
-    seed_choice,
     whole,
 )
 from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
-from evorl.config.values import LONGEST_AXIS
+from evorl.config.values import BEST, LONGEST_AXIS, seed_choice
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
@@ -34,18 +33,13 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 FORMATS = ("webp", "gif", "png", "mp4", "html")
-_OF_BODIES = (
-    "brax",
-    "mjx",
-    "playground",
-    "host",
-)  # libraries whose environments are all drawn by MuJoCo
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
 MOST_ELITES = 1_000
 MOST_PICTURE_BYTES = 2 * 10**9
 
 
 def _cells(value: Any, name: str) -> int | list[int]:
-    """Return a number of elites, or a list of cells. Raises ``ValueError`` for anything else."""
+    """Return a number of elites, or a list of cells; raise ``ValueError`` for anything else."""
     numbers = value if isinstance(value, list) else [value]
     try:
         cells = [whole(0, LONGEST_AXIS)(number, name) for number in numbers]
@@ -230,7 +224,7 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     from evorl.execution.seeds import state_of_seed
     from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes
-    from evorl.reports.seed_choice import BEST, choose_seed
+    from evorl.reports.seed_choice import choose_seed
     from evorl.workflows.assembly import as_paid_by_the_environment, seeded
 
     shown_seed = choose_seed(folder.path, workflow.execution.num_seeds, timesteps, request.seed_number)

@@ -32,7 +32,7 @@ def check_agent(agent: Any) -> None:
 
 
 def env_step_for(env: Any, agent: Any) -> EnvStep:
-    """Return ``env.step`` as a function of what ``agent`` gives: of an evorl agent its actions are converted first.
+    """Return ``env.step`` for the actions of ``agent``: those of an evorl agent are converted first.
 
     Raises:
         ValueError: no agent of evorl can act in the environment's action space.

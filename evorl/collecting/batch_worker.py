@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from evorl.collecting.transitions import as_columns, kept
+from evorl.collecting.transitions import as_columns, own_copies
 from evorl.config.names import did_you_mean, load_named
 from evorl.envs.host.host_vector_env import HostVectorEnv
 from evorl.envs.host.simulators import Simulators
@@ -150,7 +150,7 @@ class BatchWorker:
     def _step(self, agent_info: Any, history: list[Mapping[str, Any]] | None) -> Any:
         more = {} if history is None else {"history": history}
         given, self._state = self._agent(self._state, self._obs, agent_info, **more)
-        given = {name: kept(value) for name, value in given.items()}  # an agent may write into its arrays again
+        given = own_copies(given)  # an agent may write into its arrays again
         if "actions" not in given:
             raise ValueError(
                 f"an agent gives what it does as 'actions', got {sorted(given)}.{did_you_mean('actions', given)}"

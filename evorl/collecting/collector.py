@@ -13,10 +13,10 @@ from evorl.collecting.transitions import (
     Step,
     as_columns,
     check_done_means,
-    kept,
-    kept_entries,
     make_collected,
     n_step_transitions,
+    own_copies,
+    own_copy,
 )
 from evorl.envs.host.answers import as_flag, as_reward, as_start, refuse_exit
 from evorl.envs.host.host_vector_env import HostEnvError
@@ -150,16 +150,16 @@ class Collector:
             if obs is None:
                 obs, episode_return, started_at = self._reset(), 0.0, now
             action, extras = act(obs)
-            stored_action = action if action.__class__ is int else kept(action)
+            stored_action = action if action.__class__ is int else own_copy(action)
             if extras:
-                extras = kept_entries(extras)
+                extras = own_copies(extras)
             answer = env_step(action)
             if type(answer) is not tuple or len(answer) != 5:
                 raise HostEnvError(_WRONG_ANSWER.format(type(answer).__name__))
             next_obs, reward, termination, truncation, info = answer
             if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
                 reward, termination, truncation = _checked(reward, termination, truncation)
-            next_obs = kept(next_obs)
+            next_obs = own_copy(next_obs)
             step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
             store(step if complete is None else complete(step, info))
             now += 1
@@ -176,11 +176,11 @@ class Collector:
 
     def _reset(self) -> Any:
         seed, self._seed = self._seed, None
-        return kept(as_start(self.env.reset(seed=None if seed is None else int(fold_seeds(seed)))))
+        return own_copy(as_start(self.env.reset(seed=None if seed is None else int(fold_seeds(seed)))))
 
 
 def _checked(reward: Any, termination: Any, truncation: Any) -> tuple[Any, bool, bool]:
-    """Return the reward, as it is where it is a number of NumPy's, and both flags; refuse anything else."""
+    """Return the reward, unchanged if it is a scalar, and both flags; refuse anything else."""
     plain = reward.item() if type(reward) is np.ndarray and not reward.shape else reward
     as_reward(plain)
     return plain, as_flag(termination, "terminated"), as_flag(truncation, "truncated")

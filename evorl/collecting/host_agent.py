@@ -29,8 +29,8 @@ class HostAgent:
     Attributes:
         agent_info: which policy acts, as an exploration rate or the number of a policy, if ``collect`` was told;
             leaves ``[B, ...]`` in a vector environment.
-        gives_agent_actions: whether actions are those of agents of evorl (``evorl.envs.action_conversion``), which are
-            converted before the environment is stepped and stored as they are; elsewhere they are the environment's.
+        gives_agent_actions: whether actions are those of agents of evorl (``evorl.envs.action_conversion``): stored
+            unchanged, and converted before the environment is stepped. Otherwise they are the environment's own.
         wants_history: whether ``step`` is called with ``history``, the transitions of this call of ``collect`` so far.
     """
 

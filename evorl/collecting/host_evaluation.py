@@ -9,7 +9,7 @@ import numpy as np
 
 from evorl.collecting.agent_calls import env_step_for
 from evorl.collecting.host_step_record import HostStepRecord
-from evorl.collecting.transitions import kept as copied
+from evorl.collecting.transitions import own_copy
 from evorl.collecting.vector_collector import rows_where
 from evorl.envs.gymnasium import bodies_of
 from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, refuse_exit
@@ -63,7 +63,7 @@ def _play_one_after_another(
         kept.add_moment(episode, obs, bodies_of(env))
         while not is_over:
             action = agent.eval_step(obs)
-            done = copied(action)
+            done = own_copy(action)
             obs, reward, termination, truncation, _ = as_step(env_step(action))
             reward = as_reward(reward)
             termination, truncation = as_flag(termination, "terminated"), as_flag(truncation, "truncated")
@@ -79,13 +79,13 @@ def _play_rows(env: HostVectorEnv, agent: Any, num_episodes: int, seed: int, kep
     seeds, num_envs, env_step = np.random.default_rng(seed), env.num_envs, env_step_for(env, agent)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(num_envs)  # that each row plays: row, row + B, row + 2 B ...
-    obs = copied(env.reset(fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)))
+    obs = own_copy(env.reset(fold_seeds(seeds.integers(0, 2**32, num_envs, np.uint64), env.seed_bits)))
     _start(agent, np.ones(num_envs, np.bool_))
     _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))
     while (episode < num_episodes).any():
         action = agent.eval_step(obs)
-        done = copied(action)
-        obs, reward, termination, truncation = copied(env_step(action)[:4])
+        done = own_copy(action)
+        obs, reward, termination, truncation = own_copy(env_step(action)[:4])
         for row in np.flatnonzero(episode < kept.num_episodes).tolist():
             kept.add_step(episode[row], _row(done, row), reward[row], termination[row])
         _add_moments(kept, env, episode, obs, np.ones(num_envs, np.bool_))

@@ -49,8 +49,8 @@ class Collected:
         return len(self.episode_returns)
 
 
-def kept(value: Any) -> Any:
-    """Return a value that environments or agents gave, with arrays of our own: they may write into theirs again."""
+def own_copy(value: Any) -> Any:
+    """Return a copy of a value of an environment or agent, which may write into its arrays again."""
     kind = type(value)
     if kind is np.ndarray:
         return value.copy()
@@ -59,9 +59,9 @@ def kept(value: Any) -> Any:
     return jax.tree.map(np.array, PyTreeDict(value) if kind is dict else value)
 
 
-def kept_entries(entries: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a dict of values with arrays of our own, see ``kept``."""
-    return {name: kept(value) for name, value in entries.items()} if entries else entries
+def own_copies(entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a dict of copied values, see ``own_copy``."""
+    return {name: own_copy(value) for name, value in entries.items()} if entries else entries
 
 
 def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, int, int]]) -> Collected:

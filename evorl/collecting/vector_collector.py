@@ -14,9 +14,9 @@ from evorl.collecting.transitions import (
     Step,
     as_columns,
     check_done_means,
-    kept,
-    kept_entries,
     make_collected,
+    own_copies,
+    own_copy,
 )
 from evorl.envs.host.answers import refuse_exit
 from evorl.envs.host.host_vector_env import HostVectorEnv
@@ -113,11 +113,11 @@ class VectorCollector:
         obs = self._start() if self._obs is None else self._obs
         for _ in range(length):
             action, extras = act(obs)
-            stored_action, extras = kept(action), kept_entries(extras)
+            stored_action, extras = own_copy(action), own_copies(extras)
             next_obs, reward, termination, truncation, info = env_step(action)
             next_obs = jax.tree.map(np.array, next_obs)
             step = (obs, stored_action, np.array(reward), next_obs, np.array(termination), np.array(truncation), extras)
-            steps.append(step if complete is None else complete(step, kept_entries(info)))
+            steps.append(step if complete is None else complete(step, own_copies(info)))
             self.timesteps += self.num_envs
             self._returns += reward
             self._lengths += 1

@@ -1,17 +1,17 @@
 """The gate: every text that becomes code passes it.
 
-A setting may name code: a workflow, the factory of an environment, ``package:Env-v0`` of Gymnasium. Whatever turns
-such a text into a module, a function or a class calls ``admit`` first. ``load_named`` of ``evorl.config.names`` does so
-itself, and a test finds every place in the package that would go around the gate.
+A setting may name code: a workflow, the factory of an environment, ``package:Env-v0`` of Gymnasium. A place that turns
+the text into a module, a function or a class calls ``admit`` first. ``load_named`` of ``evorl.config.names`` does so
+itself, and a test fails for every place in the package that bypasses the gate.
 
-Text that users write themselves is admitted. While a source that somebody else may have written is open (``distrust``:
-the config of a run folder, a sweep, the config that a server hands out), a text is admitted only if evorl ships what it
-names for that setting, or if the user gave the same text (``grant``).
+Text that users write themselves is admitted. While an untrusted source is open (``distrust``: the config of a run
+folder, a sweep, the config that a server hands out), a text is admitted only if evorl ships what it names for that
+setting, or if the user gave the same text (``grant``).
 
-A restriction holds for the whole process, in every thread, until the ``scope`` that it was opened in ends, and for ever
-where there is no scope. Processes that are started meanwhile inherit it by the environment variable ``VARIABLE``, and
-do not import modules from their working directory, which may be the stranger's folder. One that cannot read the
-variable admits nothing.
+A restriction holds for the whole process, in every thread, until the ``scope`` that it was opened in ends, or until the
+process ends where there is no scope. Processes that are started meanwhile inherit it by the environment variable
+``VARIABLE``, and do not import modules from their working directory, which may be the stranger's folder. A process that
+cannot read the variable admits nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 
 VARIABLE = "EVORL_DISTRUSTED"
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python: the working directory is not searched for modules
-_DATA_SETS = "minari:"  # begins the name of a data set, which is read as numbers
+_DATA_SETS = "minari:"  # prefix of the name of a data set, which is read as numbers
 
 
 class ForeignCodeError(ValueError):
-    """A text from a source that is not trusted names code outside evorl; the message says what to do."""
+    """A text from an untrusted source names code outside evorl; the message says what to do."""
 
 
 class _Scope:
-    """Sources that were opened in a scope, and the texts that the user gave in it."""
+    """The sources that were opened in a scope, and the texts that the user gave in it."""
 
     def __init__(self, sources: Iterable[str] = (), grants: Iterable[str] = ()) -> None:
         self.sources = list(sources)
@@ -46,7 +46,7 @@ class _Scope:
 
 
 def _inherited(described: str) -> list[_Scope]:
-    """The scopes that ``carried`` described."""
+    """Return the scopes that ``carried`` described."""
     if not described:
         return []
     try:
@@ -64,7 +64,7 @@ _variables_before: dict[str, str | None] | None = None
 
 @contextlib.contextmanager
 def scope() -> Iterator[None]:
-    """Within: restrictions end with it, as do grants. A scope inside another one is a part of that one."""
+    """End restrictions and grants with the context. A scope inside another one is part of it."""
     if _current.get() is not None:
         yield
         return
@@ -85,7 +85,7 @@ def distrust(source: str) -> None:
     """Admit only what evorl ships, and what the user gave, from now on.
 
     Args:
-        source: what may be a stranger's, for messages: ``"the config in runs/theirs"``.
+        source: that may be a stranger's, for messages: ``"the config in runs/theirs"``.
     """
     with _lock:
         opened = _current.get() or _without_end
@@ -102,17 +102,17 @@ def grant(texts: Any) -> None:
 
 
 def is_granted(text: str) -> bool:
-    """Whether the user gave this text in the current scope."""
+    """Return whether the user gave this text in the current scope."""
     return text in (_current.get() or _without_end).grants
 
 
 def is_restricted() -> bool:
-    """Whether a source that is not trusted is open."""
+    """Return whether an untrusted source is open."""
     return any(opened.sources for opened in _scopes)
 
 
 def carried() -> str:
-    """The restrictions in force, as ``carry_on`` takes them in a process that does not inherit variables."""
+    """Return the restrictions in force, for ``carry_on`` in a process that does not inherit variables."""
     scopes = [[opened.sources, sorted(opened.grants)] for opened in _scopes if opened.sources]
     return json.dumps(scopes) if scopes else ""
 
@@ -128,13 +128,13 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
     """Let a text become code, or refuse it. Call it before anything is imported.
 
     Args:
-        text: names code, or a folder with programs.
-        setting: whose value it is, for messages.
-        shipped: the package of evorl whose members the setting may name whoever wrote it; ``None`` for none.
+        text: that names code, or a folder with programs.
+        setting: that has this value, for messages.
+        shipped: the package of evorl whose members any source may name in this setting; ``None`` for none.
 
     Raises:
-        ForeignCodeError: a source that is not trusted is open, evorl does not ship what the text names, and the user
-            did not give it.
+        ForeignCodeError: an untrusted source is open, evorl does not ship what the text names, and the user did not
+            give it.
     """
     if shipped is not None and is_of(text, shipped):
         return
@@ -150,15 +150,15 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
 def admit_arguments(arguments: Any, setting: str) -> None:
     """Let arguments reach another library, which may execute or import what a text among them names.
 
-    EnvPool starts the program of ``vzd_path``, ViZDoom reads such a path from the file of ``level``, and Gymnasium's
-    compatibility environments import modules. So a text that names code or a file passes the gate.
+    EnvPool starts the program at ``vzd_path``, ViZDoom reads that path from the file of ``level``, and Gymnasium's
+    compatibility environments import modules. Therefore texts that name code or a file pass the gate.
 
     Args:
         arguments: a value, a list or a mapping.
-        setting: whose value it is, for messages.
+        setting: that has this value, for messages.
 
     Raises:
-        ForeignCodeError: as of ``admit``.
+        ForeignCodeError: see ``admit``.
     """
     if is_restricted():
         for path, value in leaves(arguments, setting):
@@ -167,32 +167,32 @@ def admit_arguments(arguments: Any, setting: str) -> None:
 
 
 def is_of(text: str, package: str) -> bool:
-    """Whether a dotted name, or ``module:name``, is of a member of a package."""
+    """Return whether a dotted name, or ``module:name``, belongs to a member of a package."""
     return text.partition(":")[0].startswith(f"{package}.")
 
 
 def names_code(text: str) -> bool:
-    """Whether a text has the form by which functions and classes are named, ``module:name``."""
+    """Return whether a text has the form of names of functions and classes, ``module:name``."""
     module, colon, name = text.partition(":")
     is_path = len(module) == 1 and name[:1] in ("/", "\\")  # C:\data
     return bool(module and colon and name) and not is_path and not text.startswith(_DATA_SETS)
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a path with a folder in it."""
+    """Return whether a text is a path with a folder in it."""
     return "/" in text or "\\" in text
 
 
 def _is_file(text: str) -> bool:
-    """Whether there is a file or folder of this name, as in a stranger's folder that is the working directory."""
+    """Return whether a file or folder of this name exists, such as in a stranger's working directory."""
     try:
         return bool(text) and Path(text).exists()
-    except (OSError, ValueError):  # too long, or with a zero in it
+    except (OSError, ValueError):  # too long, or with a null byte
         return False
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths and values of nested mappings and lists; an empty one is a leaf ``None``."""
+    """Yield dotted paths and values of nested mappings and lists; an empty one is a leaf ``None``."""
     if isinstance(node, Mapping | list | tuple):
         entries = node.items() if isinstance(node, Mapping) else enumerate(node)
         for key, value in entries:
@@ -204,12 +204,12 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def texts_in(value: Any) -> set[str]:
-    """Every text in a value, a list or a mapping."""
+    """Return every text in a value, a list or a mapping."""
     return {leaf for _, leaf in leaves(value) if isinstance(leaf, str)}
 
 
 def _publish() -> None:
-    """Let processes that are started from now on inherit the restrictions, or none."""
+    """Pass the restrictions, or none, to processes that are started from now on."""
     global _variables_before
     if described := carried():
         if _variables_before is None:

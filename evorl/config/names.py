@@ -20,8 +20,9 @@ _MEANT = 3  # so many that mean the same
 def did_you_mean(name: object, valid: Iterable[object]) -> str:
     """`` Did you mean 'relu'?`` for the nearest valid name, with a leading space; empty if none is near.
 
-    What means the same is nearest: ``discount`` for ``gamma``. Capitals do not count. The nearest dotted name is one
-    with the same last part, if there is any. For a setting of others without a counterpart, a sentence on what to do.
+    A name that means the same is nearest: ``discount`` for ``gamma``. Capitals do not count. The nearest dotted name is
+    one with the same last part, if there is any. For a setting of other systems that has no counterpart here, the text
+    says what to do instead.
     """
     options = [str(option) for option in valid]
     if remark := load("evorl.config.other_words:remark_on")(str(name)):
@@ -50,10 +51,10 @@ def no_such(what: str, name: object, valid: Iterable[object]) -> str:
 
 
 def load(path: str) -> Any:
-    """Import the module of ``"package.module:name"``, unless it is imported already, and return what has the name.
+    """Import the module of ``"package.module:name"``, unless it is imported already, and return the member.
 
-    A base class, or a factory, can know all of its variants so without importing any. The path is written in the code,
-    or comes from a table in the code: those of settings are for ``load_named``.
+    A base class or a factory can thus list its variants without importing them. The path comes from the code; for paths
+    in settings use ``load_named``.
     """
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -65,12 +66,11 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
     Args:
         path: value of the setting, ``"package.module:function"``.
         setting: its name, for messages.
-        shipped: package of evorl whose functions the setting may name even where a stranger wrote it; ``None`` for
-            none.
+        shipped: package of evorl whose functions any source may name in this setting; ``None`` for none.
 
     Raises:
         ValueError: ``path`` is not like ``"package.module:function"``, or names nothing that can be called.
-        ForeignCodeError: it comes from a source that is not trusted. Nothing is imported then.
+        ForeignCodeError: it comes from an untrusted source. Nothing is imported then.
     """
     module_name, colon, name = str(path).partition(":")
     if not (isinstance(path, str) and module_name and colon and name):
@@ -98,11 +98,11 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     Args:
         path: value of the setting.
         setting: its name, for messages.
-        shipped: as of ``load_named``.
+        shipped: see ``load_named``.
 
     Raises:
         ValueError: there is no such class.
-        ForeignCodeError: the path comes from a source that is not trusted. Nothing is imported then.
+        ForeignCodeError: the path comes from an untrusted source. Nothing is imported then.
     """
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")

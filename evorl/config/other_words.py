@@ -188,12 +188,12 @@ _OURS = _by_theirs()
 
 
 def names_here() -> Iterator[str]:
-    """Every name of a setting that ``called_here`` may answer with, as the keys of a config have it."""
+    """Return every name of a setting that ``called_here`` may return, as the keys of a config have it."""
     return (name.removeprefix("/") for name in _WORDS)
 
 
 def choices_here() -> Iterator[str]:
-    """Every agent and kind of simulator that ``called_here`` may answer with."""
+    """Return every agent and kind of simulator that ``called_here`` may return."""
     return iter(_NAMES)
 
 
@@ -207,10 +207,10 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
 
     Args:
         function: its name.
-        arguments: names of the ones that it was given and does not have.
+        arguments: names that it received and does not have.
 
     Raises:
-        TypeError: there are any, with what to do instead where others have such an argument.
+        TypeError: there are any; the message says what to do instead where other systems have the argument.
     """
     for name in arguments:
         remark = remark_on(name)
@@ -220,22 +220,22 @@ def refuse_arguments(function: str, arguments: Iterable[str]) -> None:
 def called_here(name: str, valid: Iterable[str]) -> list[str]:
     """Return the valid names that mean what ``name`` means elsewhere.
 
-    Those of the first setting that exists are returned, dotted keys by their ends: the ones beside ``name`` if there
-    are any, else those with the fewest parts.
+    They belong to the first setting that exists; dotted keys match by their ends. Keys at the level of ``name`` come
+    first, else those with the fewest parts.
 
     Args:
-        name: of a setting, an agent or a simulator elsewhere; capitals and the signs ``-`` and ``_`` do not count.
-        valid: names here.
+        name: of a setting, an agent or a simulator elsewhere; capitals do not count, and ``-`` is ``_``.
+        valid: names in evorl.
     """
     above, _, last = name.lower().replace("-", "_").rpartition(".")
     options = list(valid)
     for ours in _OURS.get(last, ()):
-        found = [option for option in options if _is_called(option, ours) and option != name]
-        if beside := [option for option in found if option.rpartition(".")[0] == above]:
+        matches = [option for option in options if _is_called(option, ours) and option != name]
+        if beside := [option for option in matches if option.rpartition(".")[0] == above]:
             return beside
-        if found:
-            highest = min(option.count(".") for option in found)
-            return [option for option in found if option.count(".") == highest]
+        if matches:
+            highest = min(option.count(".") for option in matches)
+            return [option for option in matches if option.count(".") == highest]
     return []
 
 

@@ -1,7 +1,7 @@
-"""Parts of the user's own: a config names a class or a function as ``package.module:name``, with settings beside it.
+"""User-defined parts: a config names a class or a function as ``package.module:name``, with its settings.
 
-Wherever a config names a part of evorl, such as an optimizer, a layer or an activation, it may name one of the user's
-instead. Names are resolved by ``load_named``, which decides whether they may become code.
+Where a config names a part of evorl, such as an optimizer, a layer or an activation, it may name a user's class or
+function instead. Names are resolved by ``load_named``, which decides whether they may become code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evorl.config.names import load_named, no_such
 
 
 def is_own_name(value: Any) -> bool:
-    """Return whether a value names a part of the user's own: a text with a colon between module and name."""
+    """Return whether a value names a user-defined part: a string with a colon between module and name."""
     return isinstance(value, str) and ":" in value
 
 
@@ -30,7 +30,7 @@ def own_class(name: str, base: type, setting: str) -> Any:
 
     Args:
         name: ``"package.module:Class"``.
-        base: class that it has to inherit from.
+        base: class that it must inherit from.
         setting: path of the setting, for messages.
 
     Raises:
@@ -44,12 +44,12 @@ def own_class(name: str, base: type, setting: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class OwnPart:
-    """A function or class of the user's own and its settings; equal to another one of the same.
+    """A user-defined function or class with its settings; compared by value.
 
     Attributes:
         name: ``"package.module:name"``.
-        function: what the name stands for.
-        settings: arguments by keyword, name and value.
+        function: the function or class of that name.
+        settings: keyword arguments, pairs of name and value.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OwnPart:
 
     @functools.cached_property
     def call(self) -> Callable[..., Any]:
-        """The function with its settings."""
+        """Return the function with its settings bound."""
         return functools.partial(self.function, **dict(self.settings))
 
 
@@ -68,10 +68,10 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
     Args:
         config: the name, or a mapping with ``name`` and settings.
         setting: path of the setting, for messages.
-        num_inputs: number of its first arguments that evorl gives; they are no settings.
+        num_inputs: number of leading arguments that evorl passes; they are not settings.
 
     Raises:
-        ValueError: there is no such function, it has no such setting, or it needs one that is not given.
+        ValueError: there is no such function, it has no such setting, or a required setting is missing.
     """
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     name = options.pop("name")
@@ -90,7 +90,7 @@ def own_part(config: Any, setting: str, num_inputs: int = 0) -> OwnPart:
 def setting_names(function: Callable[..., Any], num_inputs: int = 0) -> tuple[dict[str, Any], bool]:
     """Return the settings of a function with their defaults, and whether it takes any other keyword.
 
-    Fields that Flax adds to every module are no settings.
+    Fields that Flax adds to every module are not settings.
     """
     if isinstance(function, type) and dataclasses.is_dataclass(function):
         fields = [
@@ -110,5 +110,5 @@ def _default(field: dataclasses.Field) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    """Lists as tuples, so that networks can be compared by value."""
+    """Convert lists to tuples, so that networks can be compared by value."""
     return tuple(_hashable(entry) for entry in value) if isinstance(value, list | tuple) else value

@@ -35,9 +35,11 @@ def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
             raise ValueError(no_such(what, name, valid))
 
 
-LARGEST_FLOAT = float(np.finfo(np.float32).max)
+LARGEST_FLOAT = float(np.finfo(np.float32).max)  # networks compute in float32
 LONGEST_AXIS = 2**31 - 1  # of an array or of a loop
 MOST_SEED = 2**32 - 1
+BEST = "best"  # of several seeds the one with the best evaluation
+_DIGITS_OF_SEED = 10
 _SHOWN = 80  # characters of a value in a message
 
 
@@ -51,14 +53,27 @@ def seed_number(value: Any, name: str = "seed") -> int:
     return whole_number(value, name, 0, MOST_SEED)
 
 
+def seed_choice(value: Any, name: str = "seed_number") -> int | str:
+    """Return ``best``, or the number of one of the seeds of a run, from 0; digits in a string are a number.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    is_text = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _DIGITS_OF_SEED
+    number = int(value) if is_text else value
+    if number == BEST or (type(number) is int and number >= 0):
+        return number
+    raise ValueError(f"{name} must be {BEST} or a whole number from 0, got {short_repr(value)}.")
+
+
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
     """Return ``value`` as a whole number of an interval.
 
     Args:
         value: a whole number, or a float without a fraction, such as 1e3.
         name: of the setting, for messages.
-        low: the least number allowed, 0 or 1 say.
-        high: the greatest number allowed.
+        low: the smallest number allowed, such as 0 or 1.
+        high: the largest number allowed.
 
     Raises:
         ValueError: another type, a fraction, or out of the interval; the message has the value and the interval.
@@ -75,7 +90,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
 
 
 def _bound(number: int) -> str:
-    """Return a bound for messages: one below a power of two as such, too."""
+    """Format a bound for messages; one that is a power of two minus 1 is also written that way."""
     power = (number + 1).bit_length() - 1
     return f"2^{power} - 1 = {number:,}" if power > 16 and number + 1 == 2**power else f"{number:,}"
 
@@ -198,7 +213,7 @@ def _number(value: Any, name: str, within: str | None) -> float:
     fits = _is_number(value) and value == value  # nan is not
     fits = fits and (value > low or (value == low and interval[0] == "["))
     fits = fits and (value < high or (value == high and interval[-1] == "]"))
-    fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))  # networks compute in float32
+    fits = fits and (abs(value) <= LARGEST_FLOAT or value in (math.inf, -math.inf))
     if not fits:
         size = ", 3.4e38 at most" if _is_number(value) and math.inf > abs(value) > LARGEST_FLOAT else ""
         raise ValueError(f"{name} must be a number{_in_words(interval, low, high)}{size}, got {short_repr(value)}.")
@@ -226,7 +241,7 @@ def _plain(value: Any) -> Any:
 
 
 def short_repr(value: Any) -> str:
-    """Return a value for messages, a long one shortened."""
+    """Format a value for messages; a long one is shortened."""
     if value is None:
         return "null"
     if isinstance(value, int) and abs(value) >= 10**_SHOWN:

@@ -1,8 +1,8 @@
-"""YAML that users write: numbers as Hydra reads them on the command line, and errors with file, line and remedy.
+"""Reads YAML that users write: numbers as on Hydra's command line, and errors with file, line and remedy.
 
-PyYAML follows YAML 1.1: ``1e3`` is a text there, ``1:30`` is 90 and ``2026-01-31`` a date. Hydra reads the first as a
-number and the others as texts. Everything that reads YAML of a user goes through this module, so a value means the same
-in an option, an override, ``app.yaml`` and a config file.
+PyYAML follows YAML 1.1: ``1e3`` is a text, ``1:30`` is 90 and ``2026-01-31`` is a date. Hydra reads the first as a
+number and the others as texts. All YAML of users is read by this module, so that a value means the same in an option,
+an override, ``app.yaml`` and a config file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIGITS = r"[0-9](?:_?[0-9])*"
 _POINT = rf"(?:{_WHOLE}\.(?:{_DIGITS})?|\.{_DIGITS})"
 _INT = re.compile(rf"[-+]?{_WHOLE}")
 _FLOAT = re.compile(rf"[-+]?(?:(?:{_WHOLE}|{_POINT})[eE][-+]?{_DIGITS}|{_POINT}|\.?(?:[iI][nN][fF]|[nN][aA][nN]))")
-_TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # of YAML 1.1, whose numbers and dates are not read
+_TAGS = {"null", "bool", "map", "seq", "str", "merge"}  # of YAML 1.1, without its numbers and dates
 _ADVICE = {
     "found character '\\t'": "a tab, where YAML wants spaces: replace it by spaces",
     "found duplicate key": "the key {key!r} is given twice: keep one of them",
@@ -35,14 +35,14 @@ _FALLBACK = "look at the indentation, which is of spaces, and at brackets and qu
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values: numbers by the rules of Hydra, no tags, no key twice."""
+    """Reads plain values: numbers by the rules of Hydra, no tags, no duplicate keys."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._open_anchors: list[str | None] = []
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Build a node; raises ``yaml.MarkedYAMLError`` where values are nested too deep or contain themselves."""
+        """Build a node; raise ``yaml.MarkedYAMLError`` for values that are nested too deep or contain themselves."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) and event.anchor in self._open_anchors:
             problem = f"*{event.anchor} contains itself: leave it out"
@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
             self._open_anchors.pop()
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a mapping; raises ``yaml.MarkedYAMLError`` for a key that is given twice."""
+        """Build a mapping; raise ``yaml.MarkedYAMLError`` for a duplicate key."""
         seen: set[Hashable] = set()
         for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -85,17 +85,16 @@ class _Dumper(yaml.SafeDumper):
     """Writes plain values so that ``_Loader`` reads them back: a text that looks like a number is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write repeated values out, since they are no shared objects for a reader."""
+        """Write repeated values in full instead of as aliases."""
         return True
 
 
 def _with_numbers(resolver: Any) -> None:
-    """Replace a class's patterns of plain scalars by those of this module."""
-    kept = {
+    """Replace the number patterns of a class by those of this module."""
+    resolver.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in patterns if tag.rpartition(":")[2] in _TAGS]
         for first, patterns in resolver.yaml_implicit_resolvers.items()
     }
-    resolver.yaml_implicit_resolvers = kept
     first = list("-+0123456789.iInN")
     # PyYAML matches from the start only.
     resolver.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(rf"(?:{_INT.pattern})\Z"), first)
@@ -121,8 +120,8 @@ def read_yaml(text: str, source: str) -> Any:
         source: file or argument, for messages.
 
     Raises:
-        ValueError: the text is no YAML, has a key twice, a tag or more than ``MAX_DEPTH`` levels; the message has
-            source, line and remedy.
+        ValueError: the text is not valid YAML, or has a duplicate key, a tag or more than ``MAX_DEPTH`` levels; the
+            message has source, line and remedy.
     """
     try:
         loader = _Loader(text)
@@ -141,10 +140,10 @@ def read_yaml_file(path: Path | str, what: str = "a file of settings") -> Any:
 
     Args:
         path: of the file, UTF-8.
-        what: it is expected to be, with an article, for messages.
+        what: expected content, with an article, for messages.
 
     Raises:
-        ValueError: there is no such file, it is a folder, cannot be read or is no UTF-8; or see ``read_yaml``.
+        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; or see ``read_yaml``.
     """
     return read_yaml(read_text_file(path, what), str(path))
 
@@ -153,7 +152,7 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
     """Return the text of a user's file.
 
     Raises:
-        ValueError: there is no such file, it is a folder, cannot be read or is no UTF-8; the message says what to do.
+        ValueError: the file does not exist, is a folder, cannot be read or is not UTF-8; the message says what to do.
     """
     path = Path(path)
     try:
@@ -178,7 +177,7 @@ def dump_yaml(value: Any, **options: Any) -> str:
 
 
 def _describe(error: Any, text: str, source: str) -> str:
-    """Return place, problem and remedy of an error of the YAML reader."""
+    """Format place, problem and remedy of an error of the YAML reader."""
     problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
     advice = next((text for start, text in _ADVICE.items() if problem.startswith(start)), None)
     if advice is None:

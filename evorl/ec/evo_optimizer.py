@@ -31,7 +31,7 @@ class EvoOptimizer(PyTreeNode):
 
     pop_size: int
 
-    # Whether ``tell`` takes fitness that is not finite and ranks it last; for others it is replaced beforehand.
+    # ``True`` if ``tell`` ranks fitness that is not finite last; otherwise such fitness is replaced beforehand.
     ranks_failures: ClassVar[bool] = False
 
     @classmethod
@@ -45,7 +45,7 @@ class EvoOptimizer(PyTreeNode):
 
     @property
     def variant_name(self) -> str:
-        """The name by which a config names it."""
+        """Return the name by which a config names the search."""
         return load(f"{REGISTRY}:optimizer_name")(self)
 
     @property
@@ -91,7 +91,7 @@ class EvoOptimizer(PyTreeNode):
         """The state of the next generation, given the fitness ``[P]`` of this one."""
 
     def tellable(self, fitness: jax.Array) -> jax.Array:
-        """Fitness ``[P]`` as ``tell`` takes it: failures get the worst finite one unless it ranks them itself."""
+        """Return fitness ``[P]`` for ``tell``: failures get the worst finite fitness unless ``ranks_failures``."""
         return fitness if self.ranks_failures else failures_to_worst(fitness)
 
     @abstractmethod

@@ -97,7 +97,7 @@ class EvosaxStrategy(EvoOptimizer):
     def tell(self, state: PyTreeDict, fitness: jax.Array) -> PyTreeDict:
         """See ``EvoOptimizer.tell``.
 
-        On flat fitness the strategy's state stays, as it does where a number in it would not be finite any longer.
+        The strategy's state is unchanged on flat fitness, or if a number in it would no longer be finite.
         """
         solution = _first(state.population)
         algorithm, params = self._algorithm(solution), self._params(solution)

@@ -83,10 +83,10 @@ def weights_by_rank(fitness: jax.Array, best_weights: jax.Array) -> jax.Array:
 
 
 def is_flat(fitness: jax.Array) -> jax.Array:
-    """Return whether a generation's fitness ``[P]`` says nothing about where to go, a bool scalar.
+    """Return whether the fitness ``[P]`` of a generation gives no direction, a bool scalar.
 
     It is flat if no value is finite, or if all finite values are equal and more than half of the individuals have one.
-    Where most individuals fail, equal survivors do say something: the search should move to them.
+    Where most individuals fail, equal survivors do give a direction: the search should move to them.
     """
     is_finite = jnp.isfinite(fitness)
     highest = jnp.max(fitness, initial=-jnp.inf, where=is_finite)
@@ -108,6 +108,6 @@ def failures_to_minus_inf(fitness: jax.Array) -> jax.Array:
 
 
 def scaled_to_square(fitness: jax.Array) -> jax.Array:
-    """Fitness ``[P]`` times a power of two that keeps its squares finite in float32; unchanged up to 2^60."""
+    """Scale fitness ``[P]`` by a power of two that keeps its squares finite in float32; unchanged up to 2^60."""
     _, exponent = jnp.frexp(jnp.max(jnp.abs(fitness)))
     return jnp.ldexp(fitness, -jnp.maximum(exponent - 60, 0))

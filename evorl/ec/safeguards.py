@@ -15,7 +15,7 @@ MIN_STD, MAX_STD = 1e-30, 1e18
 
 
 def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
-    """Return the next state of a search, or the old one if the new one is of no use.
+    """Return the next state of a search, or the old one if the new one is unusable.
 
     The old state's floats are kept if ``holds`` is true or if a number that was finite no longer is. Counters and keys
     advance all the same, so that the next generation has other samples.
@@ -32,12 +32,12 @@ def advance(old: State, new: State, holds: jax.Array | bool = False) -> State:
 
 
 def finite_or(new: State, old: State) -> State:
-    """Entries of ``new`` where they are finite, of ``old`` elsewhere."""
+    """Return entries of ``new`` where they are finite, of ``old`` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(jnp.isfinite(a), a, b) if _is_float(a) else a, new, old)
 
 
 def power_of_two_near(size: jax.Array) -> jax.Array:
-    """The exponent of the power of two near a positive number, int32: multiplying by it rounds nothing."""
+    """Return the exponent of the power of two near a positive number, int32; scaling by that power is exact."""
     return jnp.frexp(size)[1].astype(jnp.int32)
 
 

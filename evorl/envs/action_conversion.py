@@ -2,7 +2,7 @@
 
 Agents act in two kinds of spaces: ``Discrete(n)``, counted from 0, and flat boxes of float32, each dimension of which
 is [-1, 1] or the whole line. Adapters declare the action space of the environment itself; ``ActionConversion`` maps
-one to the other. Everything that an agent plays, that is exported or that is read from a file goes through it.
+one to the other. It is used wherever an agent plays, and in exported policies and recorded data.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ActionConversion(ByValue):
 
     @property
     def is_identity(self) -> bool:
-        """Whether agents act in the environment's own space."""
+        """Return whether agents act in the environment's own space."""
         return self.agent_space == self.env_space
 
     def to_env(self, action: Action) -> Any:
@@ -135,7 +135,7 @@ def action_conversion(env_space: Space) -> ActionConversion | None:
 
 
 def seen_by_agents(env: Any) -> Any:
-    """Return ``env`` with the action space in which agents act, as simulators without wrappers do not have it."""
+    """Return ``env`` with the action space in which agents act, which simulators without wrappers do not have."""
     conversion = action_conversion(env.action_space)
     return env if conversion is None else _SeenByAgents(env, conversion.agent_space)
 

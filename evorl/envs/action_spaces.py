@@ -1,4 +1,4 @@
-"""Kinds of action spaces, by which agents say where they can act."""
+"""Kinds of action spaces, by which agents declare where they can act."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from evorl.envs.space import Box, Discrete, Space
 class ActionSpaces(enum.Flag):
     """Kinds of action spaces, joined by ``|``.
 
-    A Box is flat if its elements are vectors. It is bounded if every end is finite, else unbounded, also where only
-    some of its dimensions are.
+    A Box is flat if its elements are vectors. It is bounded if every end is finite; otherwise it is unbounded, even if
+    only some of its dimensions are.
     """
 
     DISCRETE = enum.auto()
@@ -37,12 +37,12 @@ _WORDS = {
 
 def describe_kinds(spaces: ActionSpaces) -> str:
     """List kinds of action spaces: ``Discrete spaces and flat Boxes``."""
-    words = []
+    texts = []
     for kind, text in _WORDS.items():
         if kind in spaces:
-            words.append(text)
+            texts.append(text)
             spaces &= ~kind
-    return " and ".join(words)
+    return " and ".join(texts)
 
 
 def kind_of(space: Space) -> ActionSpaces:

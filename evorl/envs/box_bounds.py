@@ -9,7 +9,7 @@ import numpy as np
 
 
 def known_bound(bound: Any, name: str) -> np.ndarray:
-    """Return a bound as a NumPy array. Raises ``ValueError`` for a value of a trace."""
+    """Return a bound as a NumPy array; raise ``ValueError`` for a traced value."""
     try:
         return np.asarray(bound)
     except jax.errors.TracerArrayConversionError:

@@ -1,4 +1,4 @@
-"""Actions in Boxes: the map between an agent's flat vector of float32 and arrays within bounds, and its inverse."""
+"""Maps an agent's flat vector of float32 to arrays within the bounds of Boxes, and back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BoxIntervals:
                 f"{int(count.max()):,} in {env_space!r}. Give it closer bounds, as in Box(0, 100, dtype=int32), or a "
                 "float dtype."
             )
-        # The least and the greatest number of a dtype, alone, bound nothing.
+        # A single end at the smallest or largest number of a dtype is no bound.
         far = np.concatenate(
             [
                 np.full(math.prod(box.shape), float(jnp.finfo(box.dtype).max) if _is_float(box) else math.inf)
@@ -56,7 +56,7 @@ class BoxIntervals:
                 np.clip(np.where(np.isfinite(x), x, 0.0), -most, most).astype(np.float32) for x in (low, high)
             )
             self._range = self._high - self._low
-            # low + share * range is exact at both ends but for rounding, and overflows in a vast range.
+            # low + share * range is exact at both ends apart from rounding, and overflows in a vast range.
             is_plain = np.isfinite(self._range) & (self._low + self._range <= self._high)
         self._mixes = self._is_bounded & ~is_plain & ~is_whole
         ends = np.where(self._is_bounded, 1.0, np.inf)
@@ -77,7 +77,7 @@ class BoxIntervals:
         return self._split(xp, value)
 
     def _in_bounds(self, xp: Any, share: Any) -> Any:
-        """Values, or of whole numbers their distance from the lower end, of shares of the range."""
+        """Return the values at shares of the range; for whole numbers their distance from the lower end."""
         plain_range = np.where(np.isfinite(self._range), self._range, np.float32(0))
         value = self._low + share * plain_range
         if self._mixes.any():

@@ -1,7 +1,7 @@
-"""Names of environments in all libraries, for suggestions: where a name that was typed exists, and what installs it.
+"""Suggests environments of all libraries for a name that was typed, and what installs them.
 
-The names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
-registries that are installed.
+Names of libraries whose registries are open, or slow to import, are listed here. A test compares them with the
+installed registries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ATARI_GAMES = """
 PETTINGZOO = """
     butterfly/cooperative_pong-v6 butterfly/knights_archers_zombies-v11 butterfly/pistonball-v6 classic/rps-v2
     sisl/multiwalker-v9 sisl/pursuit-v5""".split()
-# What has to be installed for a library, where the package itself does not bring it.
+# Requirements of libraries that the package itself does not install.
 _EXTRAS = {
     "envpool": "extra envpool",
     "pettingzoo": "extra pettingzoo",
@@ -52,7 +52,7 @@ _EXTRAS = {
     "xminigrid": "extra xminigrid",
     "jaxmarl": "extra jaxmarl",
 }
-# Prefixes of other frameworks, with the library or the kind of environment that is meant.
+# Prefixes of other frameworks, and the library or kind of environment that they stand for.
 _PREFIXES = {
     "ale": "atari", "atari": "atari", "atari57": "atari", "gym": "gymnasium", "mujoco": "gymnasium",
     "box2d": "gymnasium", "minatar": "minatar", "bsuite": "gymnax", "dmc": "playground", "dmcontrol": "playground",
@@ -64,7 +64,7 @@ _FAMILIES = re.compile(r"[-_](MinAtar|bsuite|misc)$", re.IGNORECASE)
 _ATARI_NAMES = re.compile(r"noframeskip|(?<!min)atari|^ALE/|deterministic-v", re.IGNORECASE)
 _ALIKE = 0.8
 _MOST = 5  # suggestions
-# Of names that are typed with a version, and without; the first is the best.
+# Order of libraries for names with a version, and without one; the first is the best.
 _VERSIONED = ("gymnasium", "host", "envpool", "gymnax", "brax", "mjx")
 _PLAIN = ("brax", "gymnax", "host", "mjx", "playground", "gymnasium")
 
@@ -74,7 +74,7 @@ class Suggestion(NamedTuple):
 
     Attributes:
         path: as in ``env=``, ``gymnasium/Hopper-v5``.
-        needs: what has to be installed, such as ``"extra atari"``; empty for nothing.
+        needs: requirement to install, such as ``"extra atari"``; empty for none.
     """
 
     path: str
@@ -87,14 +87,14 @@ class Suggestion(NamedTuple):
 def suggest_envs(
     name: str, short_names: Mapping[str, str] | None = None, others: Iterable[str] = ()
 ) -> list[Suggestion]:
-    """Return the environments that a name may mean, of all libraries, the likeliest first.
+    """Return the environments of all libraries that a name may mean, the likeliest first.
 
-    Environments of the same name count, whatever their library, version and spelling; without one those of the most
-    similar name.
+    Environments of the same name match regardless of library, version and spelling; if there is none, those of the most
+    similar name match.
 
     Args:
-        name: as it was typed, with a library or without.
-        short_names: names that stand for a path, ``{"hopper": "brax/hopper"}``: they are suggested in its place.
+        name: as it was typed, with or without a library.
+        short_names: aliases of paths, ``{"hopper": "brax/hopper"}``, which are suggested in their place.
         others: further names that can be chosen, such as those of config files.
     """
     prefix, _, rest = name.rpartition("/")
@@ -109,27 +109,27 @@ def suggest_envs(
         fitting = sorted(
             near, key=lambda match: -max(difflib.SequenceMatcher(None, match, key).ratio() for key in keys)
         )
-    found = [suggestion for key in fitting for suggestion in named[key]]
-    found = sorted(dict.fromkeys(found), key=lambda suggestion: _rank(suggestion, name, prefix))
-    of_library = [each for each in found if prefix and each.path.startswith(f"{prefix}/")]
-    if of_library:  # the library was chosen, and has it
+    matches = [suggestion for key in fitting for suggestion in named[key]]
+    matches = sorted(dict.fromkeys(matches), key=lambda suggestion: _rank(suggestion, name, prefix))
+    of_library = [each for each in matches if prefix and each.path.startswith(f"{prefix}/")]
+    if of_library:  # the library that was typed has it
         return of_library[:_MOST]
     short = {path: alias for alias, path in short_names.items()}
-    return [Suggestion(short.get(each.path, each.path), each.needs) for each in found[:_MOST]]
+    return [Suggestion(short.get(each.path, each.path), each.needs) for each in matches[:_MOST]]
 
 
 def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
-    """Return suggestions as sentences with a leading space; empty without any."""
+    """Format suggestions as sentences with a leading space; empty for none."""
     texts = list(map(str, suggestions))
     if not texts:
         return ""
     game = suggestions[0].path.removeprefix("gymnasium/")
-    usual = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
-    return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{usual}"
+    preprocessed = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
+    return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{preprocessed}"
 
 
 def _catalog() -> dict[str, list[Suggestion]]:
-    """Return all environments by what is compared of their names."""
+    """Return all environments by the key of their names, see ``_key``."""
     named: dict[str, list[Suggestion]] = {}
 
     def add(path: str, needs: str) -> None:
@@ -150,7 +150,7 @@ def _catalog() -> dict[str, list[Suggestion]]:
 
 
 def _key(name: str) -> str:
-    """Return what is compared of a name: its letters and digits without version, family and decoration."""
+    """Return the part of a name that is compared: letters and digits without version, family and decoration."""
     plain = _FAMILIES.sub("", _VERSION.sub("", name.rpartition("/")[2]))
     plain = re.sub(r"[^a-z0-9]", "", plain.lower())
     return _DECORATIONS.sub("", plain).removeprefix("mpe").removeprefix("dm") or plain
@@ -167,5 +167,5 @@ def _rank(suggestion: Suggestion, name: str, prefix: str) -> tuple[int, ...]:
     is_meant = meant in (library, *(["atari"] if own.startswith("ALE/") else ()))
     is_meant = is_meant or (meant == "minatar" and own.endswith("-MinAtar"))
     order = _VERSIONED if _VERSION.search(name) else _PLAIN
-    place = -1 if not own else order.index(library) if library in order else len(order)  # a file's own name is first
-    return (not is_meant, _VERSION.sub("", own) != _VERSION.sub("", name.rpartition("/")[2]) and is_meant, place)
+    position = -1 if not own else order.index(library) if library in order else len(order)  # config files come first
+    return (not is_meant, _VERSION.sub("", own) != _VERSION.sub("", name.rpartition("/")[2]) and is_meant, position)

@@ -62,7 +62,7 @@ class EnvState(PyTreeData):
 
 
 class _MissingSpace:
-    """Stands where a class gives no space; what an instance sets itself comes first."""
+    """Placeholder of a class without a space; an attribute of the instance takes precedence."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -29,7 +29,7 @@ from evorl.envs.host.seed_bits import fold_seeds
 
 ENV_NAMES: tuple[str, ...] = ()  # Gymnasium's registry is open, and importing it takes long
 VECTORIZATIONS = ("in_process", "async")
-SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: how many bits its seeds have, 31 by default
+SEED_BITS = "seed_bits"  # entry of an environment's ``metadata``: number of bits of its seeds, 31 by default
 _ASYNC_TIMEOUT = 60.0  # seconds that a worker has for one answer
 
 
@@ -64,7 +64,7 @@ def make_gymnasium_simulators(
 
     Raises:
         ValueError: there is no such environment, wrapper or way to vectorize; in words.
-        ForeignCodeError: an argument names code or a file, and comes from a source that is not trusted.
+        ForeignCodeError: an argument names code or a file, and comes from an untrusted source.
     """
     if ":" in name:  # Gymnasium imports the part before it
         admit(name, "env.name")
@@ -134,7 +134,7 @@ class _GymnasiumEnv(HostVectorEnv):
         self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
-        # An environment without a spec, as a function of the user makes it, may tell its limit itself.
+        # An environment without a spec, such as a user's, may have the limit as an attribute.
         own = getattr(single.unwrapped, "max_episode_steps", None)
         self.max_episode_steps = own if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
@@ -323,7 +323,7 @@ def bodies_of(env: Any) -> dict[str, np.ndarray]:
 
 
 def is_drawn_by_mujoco(name: str) -> bool:
-    """Return whether an environment of Gymnasium is drawn by MuJoCo, by the code that it registers."""
+    """Return whether MuJoCo draws an environment of Gymnasium, judged by its entry point."""
     import gymnasium
 
     spec = gymnasium.registry.get(name)

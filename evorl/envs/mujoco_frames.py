@@ -80,8 +80,8 @@ def draw_without_screen(is_needed: bool = True) -> None:
     ``MUJOCO_GL`` wins, if it is set.
 
     Args:
-        is_needed: whether MuJoCo is what draws. Where it is not, MuJoCo is imported without a graphics library if the
-            one that is named cannot be loaded.
+        is_needed: whether MuJoCo draws. Otherwise MuJoCo is imported without a graphics library if the configured one
+            cannot be loaded.
 
     Raises:
         HostEnvError: the graphics library is needed and cannot be loaded.

@@ -13,7 +13,7 @@ from evorl.config.names import no_such
 from evorl.config.values import checked_value, field_types
 from evorl.envs.env import AutoresetMode
 
-MOST_FRAMES = 4096  # of one history: each is an operand of a compiled operation
+MOST_FRAMES = 4096  # of a history: each is an operand of a compiled operation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,8 @@ class EnvOptions:
         reward_clip: bound of the size of the reward; it and the next two leave ``info.episode_return`` as it is.
         reward_scale: factor of the reward.
         sparse_reward_interval: pay the summed reward every so many steps, and at the end.
-        channels: where images ``[C, H, W]`` or ``[H, W, C]`` have their channels: ``first`` moves them behind, where
-            convolutions read them.
+        channels: position of the channels in images: ``last``, or ``first``, which moves them behind height and width,
+            where convolutions read them.
         flatten_obs: join an observation to one vector, choices one-hot encoded. ``None`` joins nothing and encodes
             choices (``Discrete``, ``MultiDiscrete``) where they are; ``False`` leaves even these as they are.
         observed: the components of a flat observation that are seen; ``None`` for all.

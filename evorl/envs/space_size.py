@@ -1,4 +1,4 @@
-"""The largest spaces: shapes are checked before arrays of them are made."""
+"""Limits the size of spaces: shapes are checked before arrays of them are made."""
 
 from __future__ import annotations
 

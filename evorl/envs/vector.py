@@ -274,6 +274,11 @@ def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, intern
     return inner.replace(info=info, _internal=internal)
 
 
+def env_title(env: VectorEnv) -> str:
+    """Return the title of an environment for messages, or the name of its class where it has no title."""
+    return getattr(env, "title", None) or type(env.unwrapped).__name__
+
+
 def _start_of(state: EnvState) -> PyTreeDict:
     return PyTreeDict(env_state=state.env_state, obs=state.obs, inner=state._internal)
 

@@ -52,8 +52,8 @@ class FrameMemory(PyTreeData):
 class WrappedRow:
     """The wrappers around one environment of ``env`` around nothing, see ``HostRow``.
 
-    Only those are kept that change what is observed or what an action does: action conversion, flatten,
-    select and frame stack.
+    Only wrappers that change observations or actions are used: action conversion, encoding, flatten, select and frame
+    stack.
 
     Args:
         env: a vector environment.
@@ -100,7 +100,7 @@ class WrappedRow:
 
     @property
     def changes_observations(self) -> bool:
-        """Whether agents see something else than what the environment observes."""
+        """Return whether the wrappers change the environment's observations."""
         return self._has_frames or self._wrapped.obs_space != self.obs_space
 
     def seen_steps(self, obs: Observation, next_obs: Observation, starts: Any) -> tuple[Observation, Observation]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from evorl.agent import AgentState
 from evorl.config.names import did_you_mean, load
 from evorl.envs.env import EnvState
-from evorl.envs.vector import VectorEnv
+from evorl.envs.vector import VectorEnv, env_title
 from evorl.ops.collectives import any_under_vmap
 from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
@@ -28,15 +28,19 @@ def longest_episode(env: VectorEnv) -> int:
     """Return the most steps that an episode can have.
 
     Raises:
-        ValueError: the environment has no time limit: an evaluation would cut episodes that training lets go on.
+        ValueError: the environment has no time limit, so an evaluation would truncate episodes that training does not.
     """
     if env.max_episode_steps is None:
-        title = getattr(env, "title", None) or type(env.unwrapped).__name__
         raise ValueError(
-            f"episodes of {title} have no time limit, so an evaluation might never end: set one in steps, as in "
-            f"env.max_episode_steps={DEFAULT_MAX_EPISODE_STEPS}."
+            f"episodes of {env_title(env)} have no time limit, so an evaluation might never end: set one in steps, as "
+            f"in env.max_episode_steps={DEFAULT_MAX_EPISODE_STEPS}."
         )
     return env.max_episode_steps
+
+
+def most_steps(env: VectorEnv) -> int:
+    """Return the time limit of an environment, or ``DEFAULT_MAX_EPISODE_STEPS`` without one."""
+    return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS
 
 
 class EpisodeOutcomes(PyTreeData):

@@ -16,7 +16,7 @@ from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
 PLOTS_OF = ("goal", "observation")
-MOST_BYTES = 8 * 10**9  # of observations that are kept step by step
+MOST_BYTES = 8 * 10**9  # of observations that are recorded step by step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
 
 
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
-    """Raise ``ValueError`` if the observations of this many whole episodes are more than are kept."""
+    """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MOST_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
     length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # simulators that connect may have no limit
     num_bytes = num_episodes * length * bytes_of_step

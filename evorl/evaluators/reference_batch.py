@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from evorl.agent import random_actions
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
-from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, episode_keys
+from evorl.evaluators.episodes import episode_keys, most_steps
 from evorl.ops.random import as_typed_key, split_rows
 from evorl.ops.trees import tree_where
 from evorl.types import Key, Observation, PyTreeData
@@ -36,7 +36,7 @@ def reference_observations(env: VectorEnv, num_episodes: int, key: Key) -> Obser
     env_state = env.reset(reset_keys)
 
     def running(walk: _Walk) -> jax.Array:
-        return ~walk.ended.all() & (walk.step < (env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS))
+        return ~walk.ended.all() & (walk.step < most_steps(env))
 
     def advance(walk: _Walk) -> _Walk:
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(action_keys, walk.step)

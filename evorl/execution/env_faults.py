@@ -1,7 +1,7 @@
-"""Rewards and observations of a rollout that are not finite: found in the program, reported on the host.
+"""Detects rewards and observations of a rollout that are not finite: checked in the program, reported on the host.
 
 Such numbers make losses NaN, and running statistics of observations for the rest of the run. Environments are checked
-before losses, so that a run that an environment broke does not blame the learning rate.
+before losses, so that a fault of an environment is not blamed on the learning rate.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from evorl.config.names import load
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.envs.vector import env_title
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
@@ -25,9 +26,10 @@ _NONE = np.iinfo(np.int32).max
 
 
 def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
-    """One iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` among its metrics.
+    """Run one iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` among its metrics.
 
-    Not of workflows with a ``pure_step`` of their own, nor of simulators on the host, whose answers are checked there.
+    The entry is missing for workflows with a ``pure_step`` of their own, and for simulators on the host, whose answers
+    are checked there.
     """
     if type(workflow).pure_step.__qualname__ != "Workflow.pure_step" or workflow.env.steps_on_host:
         return workflow.pure_step(state)
@@ -68,7 +70,7 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
-    """The first step of each environment ``[B]`` at which a number is not finite, or ``_NONE``."""
+    """Return the first step of each environment ``[B]`` at which a number is not finite, or ``_NONE``."""
     is_bad = jnp.zeros(shape, jnp.bool_)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.shape[:2] == shape:
@@ -85,28 +87,25 @@ def without_env_faults(
         workflow: whose environments these are.
         metrics: of a program.
         state: after these iterations.
-        num_iterations: how many of the rows count.
+        num_iterations: number of rows that count.
 
     Raises:
-        TrainingDiverged: an environment gave numbers that are not finite; says which one, and when.
+        TrainingDiverged: an environment gave numbers that are not finite; the message says which one, and when.
     """
     rest = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
         return rest, state
-    found = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
-    rows, seeds = np.nonzero(found[..., 0] != _NONE)
+    faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
+    rows, seeds = np.nonzero(faults[..., 0] != _NONE)
     if not len(rows):
         return rest, state
-    step, number, kind = found[rows[0], seeds[0]].tolist()
+    step, number, kind = faults[rows[0], seeds[0]].tolist()
     iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
     per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
     of_run = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
-    seed = f" of seed {seeds[0]}" if found.shape[1] > 1 else ""
-    title = workflow.env.title or type(workflow.env.unwrapped).__name__
+    seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
     raise load("evorl.execution.learning:TrainingDiverged")(
-        f"environment {number}{seed} of {title} gave {_KINDS[kind]} that are not finite (NaN or infinite) at {of_run}, "
-        f"in iteration {iteration:,}: mend the environment (evorl check-env plays random actions in it), or replace "
-        "such numbers by a wrapper."
+        _described(workflow.env, f"{number}{seed}", kind, f"{of_run}, in iteration {iteration:,}")
     )
 
 
@@ -116,8 +115,13 @@ def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
     if faults is None or int(faults[0]) == _NONE:
         return
     step, number, kind = np.asarray(faults).tolist()
-    raise HostEnvError(
-        f"environment {number} of {env.title or type(env.unwrapped).__name__} gave {_KINDS[kind]} that are not finite "
-        f"(NaN or infinite) at step {step + 1:,} of a rollout: mend the environment (evorl check-env plays random "
-        "actions in it), or replace such numbers by a wrapper."
+    raise HostEnvError(_described(env, str(number), kind, f"step {step + 1:,} of a rollout"))
+
+
+def _described(env: Any, number: str, kind: int, moment: str) -> str:
+    """Return the message for numbers that are not finite."""
+    return (
+        f"environment {number} of {env_title(env)} gave {_KINDS[kind]} that are not finite (NaN or infinite) at "
+        f"{moment}: mend the environment (evorl check-env plays random actions in it), or replace such numbers by a "
+        "wrapper."
     )

@@ -1,9 +1,9 @@
-"""When a training makes its first update, told from its settings: trainings that would learn nothing are refused.
+"""Predicts from its settings when a training first updates its policy, and refuses a training that would learn nothing.
 
-A workflow declares it by what it has: ``learning_starts``, ``updates_per_iteration`` and a ``replay_buffer`` where it
-learns from stored steps, ``updates_per_policy_update`` where the policy follows the critics later, ``num_minibatches``
-and ``agent.normalize_advantages`` where advantages are standardised, and ``inner`` or ``learner`` for a part that
-learns. One of another kind may declare ``idle_reasons()``, sentences of its own.
+The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
+it learns from stored steps, ``updates_per_policy_update`` if the policy is updated less often than the critics,
+``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardised, and ``inner`` or ``learner`` for
+a part that learns. Other workflows may declare ``idle_reasons()``, which yields sentences.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _EXPLAINED = "Nothing would be learned"
 
 
 def refuse_idle_training(workflow: Any) -> None:
-    """Refuse a training whose settings leave no update of the policy.
+    """Refuse a training whose settings allow no update of the policy.
 
     Raises:
-        ValueError: with the settings that prevent it, their values, and values that work.
+        ValueError: no update would be made; the message has the settings that prevent it and values that work.
     """
     for reason in idle_reasons(workflow):
         raise ValueError(f"{_EXPLAINED}: {reason}")
 
 
 def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> Iterator[str]:
-    """Yield a sentence for each setting by which a training would make no update of its policy.
+    """Yield a sentence for each setting that prevents every update of the policy.
 
     Args:
         workflow: of the training, or of a part of it.
@@ -49,7 +49,7 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
 
 
 def weak_spots(workflow: Any) -> Iterator[str]:
-    """Yield a sentence for each setting that leaves a training with less than its user is likely to expect."""
+    """Yield a sentence for each setting whose effect is probably not intended."""
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
@@ -68,7 +68,7 @@ def weak_spots(workflow: Any) -> Iterator[str]:
 
 
 def num_updates(workflow: Any, total: float) -> int:
-    """Return how many updates a workflow with a replay buffer makes in ``total`` environment steps, at most."""
+    """Return the largest number of updates of a workflow with a replay buffer in ``total`` environment steps."""
     steps = workflow.timesteps_per_iteration
     iterations = max(1, int(total) // steps)
     first = 0 if workflow.offline else max(0, math.ceil(float(workflow.learning_starts) / steps) - 1)
@@ -110,7 +110,7 @@ def _of_replay(workflow: Any, total: float, above: str) -> Iterator[str]:
 
 
 def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
-    """A single advantage, less its mean, is 0: so is the gradient of the policy."""
+    """Yield the reason if minibatches have one sample: its standardised advantage, and the gradient, are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
@@ -122,7 +122,7 @@ def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _of_population(workflow: Any) -> Iterator[str]:
-    """Members, each of which takes its share of the steps; settings that members differ in are not looked at."""
+    """Yield the reasons of the members, each with its share of the steps; searched settings are not examined."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorl.cli.command_options import Option, checkpoint, read_options, seed_choice
+from evorl.cli.command_options import Option, checkpoint, read_options
+from evorl.config.values import seed_choice
 from evorl.export import FORMATS
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ import numpy as np
 
 from evorl.agent import Agent, AgentState
 from evorl.config.gate import scope
+from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
-from evorl.reports.seed_choice import BEST, SeedChoice, checked_seed_number, choose_seed
+from evorl.reports.seed_choice import SeedChoice, choose_seed
 from evorl.types import State
 from evorl.workflows.workflow import Workflow
 
@@ -34,7 +35,7 @@ class StoredPolicy:
         timesteps: of the training, when the checkpoint was saved.
         checkpoint: ``best`` or ``latest``, or the number of its iteration.
         is_sample: whether actions are drawn.
-        seed: which one of several seeds it is of, and why.
+        seed: the one of several seeds whose policy it is, and the reason.
         notices: what there is to say of the checkpoints.
     """
 
@@ -77,7 +78,7 @@ def stored_policy(
         runs_folder: where runs are.
         checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
         sample: whether actions are drawn as in training, at its end, instead of the most confident ones.
-        seed_number: of a run of several seeds: which one, from 0, or ``best``, the best by evaluation.
+        seed_number: of a run with several seeds, the number of one, from 0, or ``best``, the best by evaluation.
         trust: whether the run's config may name code from outside this package.
 
     Raises:
@@ -101,7 +102,7 @@ def stored_policy(
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
         state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
-        requested = checked_seed_number(seed_number)
+        requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
@@ -234,7 +235,7 @@ def load_policy(
         runs_folder: where runs are.
         checkpoint: ``best`` (where none was scored the latest), ``latest``, or an iteration.
         sample: whether actions are drawn as in training instead of the most confident ones.
-        seed_number: of a run of several seeds: which one, from 0, or ``best``, the best by evaluation.
+        seed_number: of a run with several seeds, the number of one, from 0, or ``best``, the best by evaluation.
         seed: of the draws.
         trust: whether the run's config may name code from outside this package.
 

@@ -182,11 +182,11 @@ def numpy_text(policy: PortablePolicy, graph: Graph, about: Mapping[str, Any], t
         "NUMBERS": "\n".join(textwrap.wrap(base64.b64encode(numbers).decode(), 120)),
         "CHECKSUM": hashlib.sha256(numbers).hexdigest(),
     }
-    return re.sub(f"@({'|'.join(parts)})@", lambda found: parts[found[1]], _FRAME)
+    return re.sub(f"@({'|'.join(parts)})@", lambda match: parts[match[1]], _FRAME)
 
 
 def _docstring(title: str) -> str:
-    """Return the title as a line that cannot end its docstring: names of folders and environments are in it."""
+    """Return the title as a line that cannot end its docstring: it has names of folders and environments in it."""
     return escaped(title, lines=True).replace("\\", "\\\\").replace('"', "'")
 
 

@@ -178,7 +178,7 @@ def _keep(simulators: HostVectorEnv, frames: list[np.ndarray] | None) -> None:
     picture = simulators.render()
     if picture is None:
         raise HostEnvError("this environment has no pictures (render_mode rgb_array): play it with screen=true.")
-    frames.append(np.array(picture))  # which may be drawn over
+    frames.append(np.array(picture))  # a copy: the array may be drawn over
 
 
 def _write(stored: StoredPolicy, name: str, frames: list[np.ndarray], settings: dict[str, Any]) -> Path:

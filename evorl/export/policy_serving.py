@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evorl.cli.command_options import SEED, Option, checkpoint, number, read_options, seed_choice, whole
+from evorl.cli.command_options import SEED, Option, checkpoint, number, read_options, whole
+from evorl.config.values import seed_choice
 
 _SECONDS = number("[0, 1e9]")
 OPTIONS = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from evorl.config.values import checked_value
+from evorl.config.values import LARGEST_FLOAT, checked_value
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.tensorboard_recorder import TensorBoardRecorder
 
@@ -27,7 +27,6 @@ MOST_BINS = 40
 GREATEST_VALUE = 1e100  # of a histogram: its square is finite
 KEPT_HISTOGRAMS = 50  # of a name
 MOST_POINTS = 20_000  # of a name in memory: from there on every second one is dropped; the file has them all
-_GREATEST = float(np.finfo(np.float32).max)  # of a point: events of TensorBoard hold float32
 _FURTHEST = 2.0**53  # steps are whole numbers that a double holds
 
 
@@ -278,7 +277,7 @@ class MetricsStore:
 
 def _finite(value: Any, what: str) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    most = _GREATEST if what == "y" else _FURTHEST
+    most = LARGEST_FLOAT if what == "y" else _FURTHEST  # events of TensorBoard hold float32
     if not is_number or not abs(value) <= most:  # NaN is not either; a whole number may have any number of digits
         raise MetricsRefusedError(f"{what}: expected a finite number of at most {most:.6g}, got {str(value)[:60]}.")
     return float(value)

@@ -88,14 +88,14 @@ class PageGuard:
         """Whether a request has told the token, or has the cookie that was given for it; in constant time."""
         if self.token is None:
             return True
-        kind, _, told = (authorization or "").partition(" ")
-        if kind.lower() == "bearer" and self.is_token(told.strip()):
+        kind, _, token = (authorization or "").partition(" ")
+        if kind.lower() == "bearer" and self.is_token(token.strip()):
             return True
         return cookie is not None and is_same_secret(cookie, self.session)
 
-    def is_token(self, told: str) -> bool:
-        """Whether it is the token."""
-        return is_same_secret(told, self.token)
+    def is_token(self, shown: str) -> bool:
+        """Return whether a client's token is the one of the page."""
+        return is_same_secret(shown, self.token)
 
 
 class RateLimit:
@@ -136,14 +136,14 @@ class RateLimit:
 
 
 def _without_port(host: str) -> str:
-    """Return the name or address in a header ``Host``, in small letters; nothing where it is malformed."""
+    """Return the name or address of a ``Host`` header in lower case; empty if the header is malformed."""
     host = host.strip().lower()
     if _is_address(host):
         return host
-    found = _HOST.fullmatch(host)
-    if found is None or int(found[3] or 0) > 65_535:
+    match = _HOST.fullmatch(host)
+    if match is None or int(match[3] or 0) > 65_535:
         return ""
-    return found[1] or found[2]
+    return match[1] or match[2]
 
 
 def _is_address(name: str) -> bool:

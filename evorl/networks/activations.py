@@ -131,8 +131,8 @@ class KernelActivationLayer(nn.Module):
 def build_activation(config: Any) -> Activation:
     """An activation from its name; or from a mapping with ``name`` and, for ``kaf``, fields of ``KernelActivation``.
 
-    ``package.module:name`` is one of the user's own: a function of an array ``[..., F]``, or a module of Flax, with the
-    settings that stand beside its name.
+    ``package.module:name`` is a user-defined one: a function of an array ``[..., F]``, or a module of Flax, with the
+    settings in the same mapping.
 
     Raises:
         ValueError: there is no such activation or field, or a value makes no sense; in words.
@@ -154,14 +154,14 @@ def build_activation(config: Any) -> Activation:
 
 
 def own_network_part(config: Any, setting: str) -> OwnPart:
-    """A function of an array, or a module of Flax, that a config names; see ``evorl.config.own_parts.own_part``."""
+    """Import a function of an array, or a module of Flax; see ``evorl.config.own_parts.own_part``."""
     name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)
     return own_part(config, setting, num_inputs=0 if is_module else 1)
 
 
 def apply_own_part(part: OwnPart, x: jax.Array) -> jax.Array:
-    """The output of a part of the user's own for ``[..., F]``; a module is made where this is called."""
+    """Return the output of a user-defined part for ``[..., F]``; a module is created at the call."""
     return part.call()(x) if isinstance(part.function, type) else part.call(x)
 
 

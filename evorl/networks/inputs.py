@@ -12,13 +12,13 @@ from evorl.types import Observation
 
 
 def as_float(x: jax.typing.ArrayLike) -> jax.Array:
-    """float32: pixels (uint8) scaled to [0, 1], other integers and bools cast."""
+    """Convert to float32: pixels (uint8) are scaled to [0, 1], other integers and bools are cast."""
     x = jnp.asarray(x)
     return x.astype(jnp.float32) / 255.0 if x.dtype == jnp.uint8 else x.astype(jnp.float32)
 
 
 def network_input(obs: Observation, observation_ndim: int, input_ndim: int) -> jax.Array:
-    """Observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
+    """Return observations ``[..., *observation]`` as float32 of the rank a torso takes, ``[..., *input]``.
 
     Args:
         obs: an array with any leading axes.

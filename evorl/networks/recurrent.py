@@ -185,7 +185,7 @@ def build_cell(config: Any) -> Cell | None:
     """A recurrent cell from ``gru``, ``lstm`` or ``dilated_lstm``, or from a mapping with this as ``name``, ``size``
     and, of a dilated one, ``num_cores``. ``None`` gives none.
 
-    ``package.module:Class`` is one of the user's own: a module of Flax with ``initial_state``, ``inputs`` and
+    ``package.module:Class`` is a user-defined one: a module of Flax with ``initial_state``, ``inputs`` and
     ``__call__`` as ``GRU`` has them.
 
     Raises:

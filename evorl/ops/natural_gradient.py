@@ -198,7 +198,7 @@ class TrustRegion(PyTreeNode):
 
         Args:
             gain: of the objective.
-            divergence: from the parameters before, which only ``accept_by="gain"`` does not look at.
+            divergence: from the parameters before; ``accept_by="gain"`` ignores it.
             expected_gain: of this step, to first order.
         """
         if self.accept_by == "divergence":

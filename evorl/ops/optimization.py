@@ -61,7 +61,7 @@ def _arguments(name: str) -> Mapping[str, Any]:
 
 
 def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
-    """The function that makes the optimizer: of optax, or of the user's own."""
+    """Return the function that makes the optimizer: one of optax, or a user-defined one."""
     return name.function if isinstance(name, OwnName) else getattr(optax, name)
 
 
@@ -172,7 +172,7 @@ class PartOptimizer(Optimizer):
     """An optimizer with another learning rate for one part of the parameters.
 
     Attributes:
-        part: its path in the parameters, such as ``value`` or ``optimizer/value``; the others keep their rate.
+        part: path in the parameters, such as ``value`` or ``optimizer/value``; other parts keep their rate.
         scale: multiple of the learning rate.
     """
 
@@ -182,7 +182,7 @@ class PartOptimizer(Optimizer):
     def apply(
         self, gradients: Params, opt_state: Any, params: Params, progress: jax.Array | float = 0.0
     ) -> tuple[Params, Any]:
-        """Parameters and state after one step, of which the part goes ``scale`` times as far."""
+        """Return parameters and state after one step, in which the part moves ``scale`` times as far."""
         new_params, opt_state = super().apply(gradients, opt_state, params, progress)
         return _with_scaled_step(params, new_params, self.part.split("/"), self.scale), opt_state
 

@@ -1,4 +1,4 @@
-"""The name of a function of the user's own, as a field of a node holds it."""
+"""Name of a user-defined function, as a field of a node holds it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class OwnName(str):
-    """Name of a user's function in a config, ``"package.module:function"``, with the function that it stands for.
+    """Name of a user-defined function in a config, ``"package.module:function"``, with the function itself.
 
-    In a field's annotation it says that the field takes such a name beside its other values.
+    In a field's annotation it means that the field accepts such a name as well as its other values.
     """
 
     function: Callable[..., Any]
 
     def __new__(cls, name: str, function: Callable[..., Any]) -> OwnName:
-        """The name of a function that was imported."""
+        """Make the name of an imported function."""
         self = super().__new__(cls, name)
         self.function = function
         return self

@@ -28,8 +28,8 @@ _BLOCK = 1024  # bytes: texts of about one length are sent by one compiled progr
 def without_working_directory() -> list[str]:
     """Return flags for Python's ``-c`` and ``-m``, which would search the working directory for modules first.
 
-    A stranger's folder may be the working directory, and may hold a ``json.py``. Where this process searches it too, as
-    in a notebook, there are no flags.
+    The working directory may be a stranger's folder with a ``json.py`` in it. No flags are returned where this process
+    searches it too, as in a notebook.
     """
     return [] if {"", os.getcwd()} & set(sys.path) else ["-P"]
 

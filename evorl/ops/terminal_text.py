@@ -1,4 +1,4 @@
-"""Text for a terminal: control characters are shown, so that a name out of a file cannot control the terminal."""
+"""Text for a terminal: control characters are escaped, so that a name from a file cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# All control characters but the ends of lines and tabs; separators of lines that terminals know of; characters that
-# change the direction of writing; halves of surrogate pairs.
+# All control characters except newlines and tabs; line separators of Unicode; characters that change the writing
+# direction; halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL_AND_LINES = re.compile(f"{_CONTROL.pattern}|[\t\n]")
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
@@ -18,26 +18,31 @@ def escaped(text: str, colours: bool = False, lines: bool = False) -> str:
 
     Args:
         text: to be shown.
-        colours: whether sequences that colour text stay as they are.
-        lines: whether ends of lines and tabs are escaped too, so that the text stays one cell of a table.
+        colours: whether colour sequences stay as they are.
+        lines: whether newlines and tabs are escaped too, so that the text stays one cell of a table.
     """
     if colours:
         parts = _COLOUR.split(text)
         return "".join(part if i % 2 else escaped(part) for i, part in enumerate(parts))
     pattern = _CONTROL_AND_LINES if lines else _CONTROL
-    return pattern.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return pattern.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class TerminalStream:
-    """A stream of text that shows control characters instead of sending them; otherwise it is the stream that it wraps.
+    """A text stream that escapes control characters, and otherwise forwards to the stream that it wraps.
 
-    A carriage return at the start of what is written stays: progress bars of other libraries begin so.
+    A carriage return at the start of a text stays: progress bars of other libraries begin with one.
 
     Args:
         stream: standard output or error.
 
     Attributes:
-        raw: the stream, for what draws by control characters.
+        raw: the wrapped stream, for output that needs control characters.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -173,9 +173,9 @@ class ParameterCommands:
         if len(self._answers) > MAX_WORKERS:
             self._answers.popitem(last=False)
         self._names.update(record.metrics)
-        told = Pushed(record.worker, accepted, staleness, before, self._step, record.metrics, record.episodes)
-        self._recent.append(told)
-        self._after_push(told)
+        pushed = Pushed(record.worker, accepted, staleness, before, self._step, record.metrics, record.episodes)
+        self._recent.append(pushed)
+        self._after_push(pushed)
         return answer | self._standing(), b""
 
     def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:

@@ -52,7 +52,7 @@ class CommandProtocol(asyncio.StreamReaderProtocol):
     """One client of a ``CommandServer``, read by a coroutine.
 
     Args:
-        converse: is given a reader and a writer, and talks until the conversation ends.
+        converse: coroutine function of a reader and a writer that runs until the conversation ends.
     """
 
     def __init__(self, converse: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:

@@ -1,7 +1,7 @@
-"""The record that a worker sends with a push, checked as a whole before anything of the push takes effect.
+"""Checks the record that a worker sends with a push, before anything of the push takes effect.
 
-A record that is refused leaves the server as it was: counts are whole numbers of what one push can stand for, and all
-other numbers are finite in float32, so that sums over many pushes stay finite.
+A refused record leaves the server unchanged. Counts must be whole numbers that one push can stand for, and all other
+numbers finite in float32, so that sums over many pushes stay finite.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
-
+from evorl.config.values import LARGEST_FLOAT
 from evorl.parameter_server.parameter_frames import CommandRefused, whole_number
 from evorl.workflows.workflow import Workflow
 
@@ -22,7 +21,6 @@ MAX_NAMES = 1000  # of metrics, in the whole training: each is a column of its f
 MAX_LENGTHS = 2**53  # sum of episode lengths
 MAX_STEPS = 2**32 - 1  # of a push where no workflow says how many steps one takes
 _WORKER = re.compile(r"[\w.-]{1,80}", re.ASCII)
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +52,12 @@ class PushRecord:
         """Check the header of a push.
 
         Args:
-            header: as it came over the network.
+            header: received over the network.
             max_steps: environment steps that one push can stand for.
             known_names: names of the metrics so far.
 
         Raises:
-            CommandRefused: a field is missing, of another type, not finite or out of its range; says which and why.
+            CommandRefused: a field is missing, of another type, not finite or out of range; the message names it.
         """
         worker = header.get("worker")
         if not isinstance(worker, str) or not _WORKER.fullmatch(worker):
@@ -113,4 +111,4 @@ def _episodes(episodes: Any, steps: int) -> tuple[float, float, float]:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _FLOAT32_MAX
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT

@@ -129,19 +129,15 @@ def _returns(status: RunStatus, encoding: str | None) -> list[RenderableType]:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row("", "", "")
     if EVALUATION in row:
-        returns = printable(f"[bold green]{format_return(row, EVALUATION, status.plan.side_by_side)}", encoding)
-        shown = (
-            HISTORY if len(format_return(row, EVALUATION, status.plan.side_by_side)) < SHORT_RETURN else HISTORY // 2
-        )
-        grid.add_row("evaluation return", returns, printable(_history(status, shown), encoding))
+        returns = format_return(row, EVALUATION, side_by_side)
+        width = HISTORY if len(returns) < SHORT_RETURN else HISTORY // 2
+        history = printable(_history(status, width), encoding)
+        grid.add_row("evaluation return", printable(f"[bold green]{returns}", encoding), history)
     if TRAINING in row:
         length = row.get("train/episode_length")
         length = f"[dim]length {length:,.0f}" if length is not None else ""
-        grid.add_row(
-            "training return",
-            printable(f"[bold]{format_return(row, TRAINING, side_by_side)}", encoding),
-            length,
-        )
+        returns = format_return(row, TRAINING, side_by_side)
+        grid.add_row("training return", printable(f"[bold]{returns}", encoding), length)
     return [grid]
 
 

@@ -18,7 +18,7 @@ class RecorderGroup(Recorder):
     Args:
         recorders: to be called.
         title: by which the run goes in all of them; ``None`` for the one in its plan.
-        side_by_side: what runs side by side, see ``RunPlan``; ``None`` for what its plan has.
+        side_by_side: see ``RunPlan``; ``None`` for the value in the plan.
     """
 
     def __init__(

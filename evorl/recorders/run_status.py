@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
+from evorl.ops.terminal_text import counted
 from evorl.runs.recording import Row, RunPlan
 
 EVALUATION = "eval/episode_return"
@@ -18,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 def best_evaluation(steps: Iterable[float], values: Iterable[float]) -> float:
     """Return the largest finite value of a metric after the first step of training; NaN without one.
 
-    The evaluation at step 0 is of the untrained policy, whose score is none of the training's.
+    The evaluation at step 0 is of the untrained policy and does not count.
 
     Args:
         steps: environment steps of N evaluations.
@@ -37,7 +38,7 @@ class RunStatus:
         steps_per_second: over all seeds.
         latest: the latest value of every metric.
         evaluations: every evaluation return so far.
-        best: the best of them, without the one of the untrained policy; NaN before.
+        best: the best of them, not counting that of the untrained policy; NaN before there is one.
     """
 
     def __init__(self, plan: RunPlan, clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,7 +96,7 @@ def describe_metrics(row: Row, num_losses: int = 4, width: int | None = None, si
         row: of metrics.
         num_losses: losses that are described.
         width: characters at most; the last parts are left out.
-        side_by_side: what a return is the mean over, see ``RunPlan``; by default its seeds.
+        side_by_side: what returns are averaged over, see ``RunPlan``; by default the seeds.
     """
     parts = []
     if EVALUATION in row:
@@ -125,14 +126,8 @@ def format_return(row: Row, name: str, side_by_side: str | None = None) -> str:
     column, num_seeds = spread_column(row, name)
     if column not in row:
         return f"{row[name]:,.1f}"
-    return f"{row[name]:,.1f} ± {row[column]:,.1f}" + (
-        f" over {side_by_side or counted(num_seeds, 'seed')}" if num_seeds else ""
-    )
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it is not 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    over = f" over {side_by_side or counted(num_seeds, 'seed')}" if num_seeds else ""
+    return f"{row[name]:,.1f} ± {row[column]:,.1f}{over}"
 
 
 def spread_column(columns: Iterable[str], name: str) -> tuple[str, int]:

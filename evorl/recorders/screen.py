@@ -1,4 +1,4 @@
-"""Text on a screen: characters that its encoding lacks are written in ASCII, and control characters are shown."""
+"""Text on a screen: characters that its encoding lacks are written in ASCII, and control characters are escaped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _IN_ASCII = str.maketrans({"±": "+-", **dict(zip("▁▂▃▄▅▆▇█", "_
 
 
 def printable(text: str, encoding: str | None, colours: bool = False) -> str:
-    """Return the text as a screen can show it: control characters escaped, and others in ASCII where it has to be.
+    """Return the text as a screen can show it: control characters escaped, and others in ASCII if necessary.
 
     Args:
         text: to be shown.
         encoding: of the screen. It may lack characters: ours are replaced by ASCII, others by ``?``. ``None``, as of a
             stream in memory, has every character.
-        colours: whether sequences that colour text stay as they are.
+        colours: whether colour sequences stay as they are.
     """
     text = escaped(text, colours)
     if encoding is None:
@@ -35,7 +35,7 @@ def print_line(text: str, stream: TextIO | None = None, colours: bool = False) -
     Args:
         text: the line.
         stream: where to, by default standard output.
-        colours: whether sequences that colour text stay as they are.
+        colours: whether colour sequences stay as they are.
     """
     stream = raw_stream(sys.stdout if stream is None else stream)
     print(printable(text, getattr(stream, "encoding", None), colours), file=stream, flush=True)

@@ -18,7 +18,7 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.mujoco_frames import BodyRenderer
 from evorl.envs.options import parameter_names
 from evorl.envs.vector import VectorEnv
-from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS, episode_keys
+from evorl.evaluators.episodes import episode_keys, most_steps
 from evorl.evaluators.evaluator import Evaluator
 from evorl.ops.processes import on_host
 from evorl.recorders.episode_recorder import kept_episodes_of
@@ -98,7 +98,7 @@ def played(env: VectorEnv, action_fn: ActionFn, players: Sequence[Player], key: 
     episodes = []
     for title, agent_state, number in players:
         evaluator = Evaluator(
-            env=env, agent_fn=action_fn, max_episode_steps=_most_steps(env), keep_steps=number
+            env=env, agent_fn=action_fn, max_episode_steps=most_steps(env), keep_steps=number
         )  # static and equal: compiled once for all players of so many episodes
         results = on_host(evaluator.evaluate(agent_state, key, number))
         for _, i, episode in kept_episodes_of(results, number):
@@ -170,7 +170,7 @@ def seen_live(
             env_state = with_recurrent_state(env.reset(reset_keys), agent_state)
             album, rewards = Album(num_frames), []
             album.add(0, lambda state=env_state: look(state))
-            for moment in range(_most_steps(env)):
+            for moment in range(most_steps(env)):
                 env_state, told = step(agent_state, env_state, action_keys, jnp.int32(moment))
                 reward, done = jax.device_get(told)
                 rewards.append(reward)
@@ -277,8 +277,3 @@ def _fitted(picture: np.ndarray, size: int, whose: str) -> np.ndarray:
 def _title(title: str, number: int, of: int) -> str:
     """Of one of several episodes of a player."""
     return title if of == 1 and title else f"{title} episode {number + 1}".strip()
-
-
-def _most_steps(env: VectorEnv) -> int:
-    """Steps that are shown of an episode without a time limit, or that limit."""
-    return env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS

@@ -186,9 +186,9 @@ _OF_THE_ONE_ABOVE = ("start", "end", "name", "kind", "share", "policy", "value")
 
 
 def short_names(settings: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of dotted names that tell the settings apart, by their names.
+    """Return the shortest distinct ends of dotted names, by name.
 
-    An end such as ``start`` has the part before it, which it belongs to.
+    An end such as ``start`` includes the part before it.
     """
     parts = {name: name.split(".") for name in settings}
     lengths = {name: 2 if split[-1] in _OF_THE_ONE_ABOVE else 1 for name, split in parts.items()}
@@ -203,10 +203,10 @@ def short_names(settings: Sequence[str]) -> dict[str, str]:
 
 
 def shortened(texts: Iterable[str], most: int) -> dict[str, str]:
-    """Return texts of at most ``most`` characters, by the texts that they stand for, no two alike.
+    """Shorten texts to at most ``most`` characters, by the original texts, so that no two are equal.
 
-    Of a text that is too long the end is cut, or the beginning, or the middle: whichever tells all of them apart.
-    Where none does they stay as they are.
+    Long texts lose their end, their beginning or their middle: the first of these that keeps all texts distinct. If
+    none does, they are not shortened.
     """
     whole = list(dict.fromkeys(texts))
     tail = most // 2

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from importlib import resources
 
+from evorl.ops.terminal_text import counted
 from evorl.reports import comparison_charts, curve_charts
 from evorl.reports.comparison import (
     SEEDS_FOR_INTERVAL,
@@ -124,7 +125,7 @@ class Report:
 
     def _head(self) -> Content:
         seeds = sum(len(group.scores) for group in self.groups)
-        parts = [_count(len(self.runs), "run"), _count(seeds, "seed"), _count(len(self.groups), "group")]
+        parts = [counted(len(self.runs), "run"), counted(seeds, "seed"), counted(len(self.groups), "group")]
         lead = f"{', '.join(parts)}; {curve_charts.in_words(self.groups[0].metric)}."
         if self.by:
             lead += f" Grouped by {', '.join(self.by)}."
@@ -262,7 +263,3 @@ def _section(title: str, *content: Content) -> Element:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

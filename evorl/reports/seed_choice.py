@@ -1,17 +1,16 @@
-"""Choice of one seed of a run that trained several side by side: by number, or the best by evaluation."""
+"""Chooses one seed of a run that trained several side by side: by number, or the best by evaluation."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from evorl.config.values import BEST
 from evorl.recorders.run_status import EVALUATION
 from evorl.reports.recorded_run import RecordedRun
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
-
-BEST = "best"
 
 
 class SeedChoice(NamedTuple):
@@ -19,24 +18,12 @@ class SeedChoice(NamedTuple):
 
     Attributes:
         number: of the seed; the first is 0.
-        description: the seed and why it was chosen, such as ``seed_number=2 of 4 seeds (the best by
-            evaluation, with a return of 89.3)``; empty for a run of one seed.
+        description: the seed and the reason, such as ``seed_number=2 of 4 seeds (the best by evaluation, with a return
+            of 89.3)``; empty for a run of one seed.
     """
 
     number: int
     description: str
-
-
-def checked_seed_number(value: Any) -> int | str:
-    """Return a value of ``seed_number``: ``best``, or a number from 0, also as text.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if number == BEST or (type(number) is int and number >= 0):
-        return number
-    raise ValueError(f"seed_number must be best or a whole number from 0, got {value!r}.")
 
 
 def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: int | str = BEST) -> SeedChoice:
@@ -45,10 +32,10 @@ def choose_seed(folder: Path, num_seeds: int | None, timesteps: int, requested: 
     Args:
         folder: of the run.
         num_seeds: of the run; ``None`` for one seed without an axis.
-        timesteps: of the checkpoint; the last evaluation until then decides. An evaluation of the untrained policy does
-            not count.
-        requested: a number, or ``best``: the seed with the greatest mean return; the first one where no evaluation of
-            each seed was recorded. Numbers are not compared with the run, see ``execution.seeds.state_of_seed``.
+        timesteps: of the checkpoint; the last evaluation until then decides. That of the untrained policy does not
+            count.
+        requested: a number, or ``best``: the seed with the greatest mean return, or the first one where no evaluation
+            of each seed was recorded. ``execution.seeds.state_of_seed`` checks that the run has a seed of this number.
     """
     if requested != BEST:
         return SeedChoice(int(requested), _described(int(requested), num_seeds))
@@ -67,7 +54,7 @@ def _described(number: int, num_seeds: int | None) -> str:
 
 
 def _returns_of_seeds(folder: Path, num_seeds: int, timesteps: int) -> list[float]:
-    """The return of each seed in the last evaluation until ``timesteps``; -inf for one without a finite return."""
+    """Return the return of each seed in the last evaluation until ``timesteps``; -inf for one that is not finite."""
     returns = [-math.inf] * num_seeds
     try:
         curves = RecordedRun(RunFolder(folder), folder.name).curves

@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import functools
 import json
-import os
 import platform
 import re
 import shlex
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.distribution import DISTRIBUTION, installed_version
-from evorl.runs.files import refuse_link, write_text, writing_to
+from evorl.runs.files import refuse_link, write_atomically, writing_to
 
 _SECRET = re.compile(r"token|password|passwd|secret|api_?key|credential", re.IGNORECASE)
 _NOT_FOR_RUNS = re.compile(r"extra\s*==\s*['\"](test|check|docs|all)['\"]")
@@ -54,11 +53,8 @@ def add_start(path: Path, start: Mapping[str, Any]) -> None:
         RunFolderError: the file cannot be written.
     """
     told = {"starts": [*read_starts(path), dict(start)]}
-    new = path.with_name(f".{path.name}.new")
     with writing_to(path.parent):
-        refuse_link(path)
-        write_text(new, json.dumps(told, indent=1) + "\n")
-        os.replace(new, path)
+        write_atomically(path, json.dumps(told, indent=1) + "\n")
 
 
 def read_starts(path: Path) -> list[dict[str, Any]]:

@@ -100,6 +100,19 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file of UTF-8 text in one move: a kill leaves the old text or the new one.
+
+    Raises:
+        RunFolderError: there is a symbolic link at ``path`` or at the new file beside it.
+        OSError: it cannot be written.
+    """
+    refuse_link(path)
+    new = path.with_name(f".{path.name}.new")
+    write_text(new, text)
+    new.replace(path)
+
+
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Make a folder and those above it, unless it is there.
 

@@ -19,6 +19,7 @@ from evorl.runs.files import (
     make_folder,
     open_to_write,
     refuse_link,
+    write_atomically,
     write_text,
     writing_to,
 )
@@ -151,10 +152,8 @@ class RunFolder:
                 )
             make_folder(folder.path, PRIVATE)
             if not any(folder.path.iterdir()):
-                folder.path.chmod(PRIVATE)  # one that Hydra made, as of hydra.run.dir
-            new = folder.path / ".config.yaml.new"
-            write_text(new, _as_yaml(config))
-            new.replace(folder.config)  # at once: after a kill the folder has a whole config or none
+                folder.path.chmod(PRIVATE)  # Hydra may have made it, for hydra.run.dir
+            write_atomically(folder.config, _as_yaml(config))
         return folder
 
     @classmethod

@@ -48,7 +48,7 @@ def minari_columns(dataset: Any, agent_space: Space | None = None) -> dict[str, 
 
     Args:
         dataset: a data set of Minari.
-        agent_space: the space in which the agent acts that learns from it; ``None`` for any.
+        agent_space: action space of the agent that learns from it; ``None`` for any.
 
     Raises:
         ReplayFileError: see ``minari_conversion``; or an action is not in the data set's action space, or an
@@ -81,7 +81,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
     """Return the conversion between the data set's actions and those of agents.
 
     Raises:
-        ReplayFileError: no agent acts in the data set's action space, or the one for ``agent_space`` acts otherwise.
+        ReplayFileError: no agent can act in the data set's action space, or agents act in another space there.
     """
     try:
         conversion = ActionConversion(action_space_of(dataset.action_space)[0])
@@ -97,7 +97,7 @@ def minari_conversion(dataset: Any, agent_space: Space | None = None) -> ActionC
 
 
 def _first_invalid(space: Space, actions: Any) -> int | None:
-    """Return the first step whose action is not finite, or of whole numbers not in ``space``; ``None`` without one."""
+    """Return the first step with an action that is not finite, or for whole numbers not in ``space``; else ``None``."""
     is_valid = np.array(True)
     for of, leaf in zip(leaf_spaces(space), leaf_values(space, actions), strict=True):
         flat = np.asarray(leaf).reshape(len(leaf), -1)

@@ -110,7 +110,7 @@ class RunPlan:
         first_iterations: iterations already done.
         num_seeds: seeds that run side by side.
         num_devices: devices in use.
-        side_by_side: what runs side by side where that is not seeds alone, such as "4 settings x 3 seeds".
+        side_by_side: description of what runs side by side if not seeds alone, such as "4 settings x 3 seeds".
     """
 
     name: str

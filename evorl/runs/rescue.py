@@ -1,4 +1,4 @@
-"""A run whose folder disappears: the training ends, and its last state is saved beside the folder that is gone."""
+"""Rescues a run whose folder disappears: the training ends, and its last state is saved in a new folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class FolderGone(RunFolderError):
 
 
 class WatchedFolder:
-    """A run folder that is written to until ``close``, and may be removed or renamed meanwhile.
+    """A run folder that may be removed or renamed while a run writes to it.
 
-    A process goes on writing to files that it has open, whatever their folder is called by then, and notices nothing.
+    A process continues to write to its open files when their folder is renamed or removed, without an error.
 
     Args:
         folder: of the run, with its config.
@@ -35,33 +35,33 @@ class WatchedFolder:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the path leads to no folder of this run any more."""
+        """Return whether the folder of this run is no longer at its path."""
         return is_first() and not self.folder.config.is_file()
 
     def refuse_gone(self, remedy: str = "Start again.") -> None:
-        """Raise ``FolderGone`` if the folder is gone, with the place it was moved to and the remedy."""
+        """Raise ``FolderGone`` if the folder is gone, with its new path and the remedy."""
         if any_says(self.is_gone):
             raise self.error(remedy)
 
     def error(self, remedy: str = "Start again.") -> FolderGone:
-        """Build the error for a folder that is gone."""
+        """Return the error for a folder that is gone."""
         moved = self._moved_to()
         happened = f"was moved to {moved}" if moved else "was removed"
         return FolderGone(f"{self.folder.path} {happened} while the run wrote to it, which ends the run. {remedy}")
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
 
     def _moved_to(self) -> Path | None:
-        """Return where the folder is now, as far as the system tells; ``None`` where it was removed."""
+        """Return the present path of the folder if the system knows it; ``None`` if it was removed."""
         if self._handle is None:
             return None
         with contextlib.suppress(OSError):
-            place = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
-            return place if (place / self.folder.config.name).is_file() else None
+            path = Path(os.readlink(f"/proc/self/fd/{self._handle}"))
+            return path if (path / self.folder.config.name).is_file() else None
         return None
 
 
@@ -71,8 +71,9 @@ class RescuingCheckpointer(RunCheckpointer):
     Args:
         watched: the run's folder.
         config: of the run, for the new folder.
-        resume_command: returns the command that goes on with a run folder.
-        *arguments: see ``RunCheckpointer``, as are the named ones.
+        resume_command: returns the command that resumes a run folder.
+        *arguments: of ``RunCheckpointer``.
+        **options: of ``RunCheckpointer``.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class RescuingCheckpointer(RunCheckpointer):
         self._watched, self._config, self._resume_command = watched, config, resume_command
 
     def save(self, state: Any, progress: Mapping[str, Any], score: float | None = None) -> None:
-        """Keep a state; see ``RunCheckpointer.save``.
+        """Save a state; see ``RunCheckpointer.save``.
 
         Raises:
             FolderGone: the folder of the run is gone; the message has the folder with this state.

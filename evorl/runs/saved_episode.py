@@ -70,11 +70,9 @@ class SavedEpisode:
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("env"), dict):
             raise RunFolderError(f"{files[0]} does not describe an episode as this version writes it.")
         shapes = {name: list(x.shape) for name, x in arrays.items()}
-        told = about.get("arrays")
-        of_each = (
-            {name: isinstance(x, dict) and x.get("shape") for name, x in told.items()} if isinstance(told, dict) else {}
-        )
-        if of_each != shapes:
+        described = about.get("arrays")
+        entries = described.items() if isinstance(described, dict) else ()
+        if {name: isinstance(x, dict) and x.get("shape") for name, x in entries} != shapes:
             raise RunFolderError(f"The episode {path} is damaged: its description tells of other arrays than it has.")
         return cls(about, arrays)
 

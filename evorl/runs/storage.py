@@ -28,7 +28,7 @@ from evorl.runs.structure import SMALL, CheckpointError, LeafSpec, describe_stru
 
 CHUNK_BYTES = 16 * 2**20  # large arrays are written and read in pieces of this size: that bounds the memory
 FILE_BYTES = 32 * 2**20
-_SYNTAX = frozenset("[]*?\\")  # signs in a path that Orbax, or TensorStore below it, reads as more than a name
+_SYNTAX = frozenset("[]*?\\")  # characters with a special meaning in paths of Orbax or TensorStore
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any]) -> None:
@@ -162,14 +162,14 @@ def damaged(path: Path, what: str) -> CheckpointError:
 
 @contextlib.contextmanager
 def _plain_path(path: Path) -> Iterator[Path]:
-    """Give a path to a folder that Orbax can use: it takes brackets for a pattern, and a backslash for a slash.
+    """Yield a path to a folder that Orbax can use: it reads brackets as a pattern, and a backslash as a slash.
 
-    Within, a link of a plain name leads to such a folder. It is in a folder that only the user can enter.
+    For such a folder, the path is a symbolic link with a plain name, in a folder that only the user can enter.
     """
     if not _SYNTAX & set(str(path)):
         yield path
         return
-    if are_several():  # which wait for one another by the path
+    if are_several():  # they synchronise by the path
         raise RunFolderError(
             f"{path} cannot hold the checkpoint of several processes: choose a runs_folder without any of "
             f"{' '.join(sorted(_SYNTAX))} in its path."

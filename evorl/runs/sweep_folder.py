@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from evorl.config.command_lines import as_arguments, user_path
-from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_text, writing_to
+from evorl.config.command_lines import as_arguments, describe_setting, user_path
+from evorl.runs.files import PRIVATE, RunFolderError, make_folder, refuse_link, write_atomically, write_text, writing_to
 from evorl.runs.folder import RunFolder, new_folder
 from evorl.runs.trust import refuse_composed_code
 
@@ -50,12 +50,12 @@ class SweepJob:
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error ended it. A divergence comes again with the same settings, other errors need not."""
+        """Return whether an error ended the job: a divergence, which the same settings repeat, or another error."""
         return self.state in ("failed", "diverged")
 
     def words(self, but: tuple[str, ...] = ()) -> str:
         """The setting as a command line gives it, without some names."""
-        return " ".join(f"{name}={value}" for name, value in self.setting.items() if name not in but)
+        return describe_setting({name: value for name, value in self.setting.items() if name not in but})
 
 
 @dataclasses.dataclass
@@ -117,7 +117,7 @@ class SweepFolder:
             trust: whether its command lines may have more than plain settings in them.
 
         Raises:
-            RunFolderError: what is stored is damaged or cannot be, or its command lines are not plain.
+            RunFolderError: the stored sweep is damaged or invalid, or its command lines are not plain.
         """
         path = user_path(path).resolve()
         file = path / _FILE
@@ -169,19 +169,16 @@ class SweepFolder:
         """
         stored: dict[str, Any] = {"flags": self.flags, "jobs": [dataclasses.asdict(job) for job in self.jobs]}
         with writing_to(self.path):
-            new = self.path / ".sweep.json.new"
-            write_text(new, json.dumps(stored, indent=1) + "\n")
-            refuse_link(self.path / _FILE)
-            new.replace(self.path / _FILE)  # at once: a kill leaves the one or the other
+            write_atomically(self.path / _FILE, json.dumps(stored, indent=1) + "\n")
             write_text(self.summary, self._as_csv())
 
     def _as_csv(self) -> str:
-        told = ("folder", "state", "timesteps", "best_return", "last_return", "failure")
+        columns = ("folder", "state", "timesteps", "best_return", "last_return", "failure")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*self.names, *told])
+        writer.writerow([*self.names, *columns])
         for job in self.jobs:
-            shown = (getattr(job, name) for name in told)
+            shown = (getattr(job, name) for name in columns)
             cells = [job.setting.get(name, "") for name in self.names] + ["" if x is None else x for x in shown]
             writer.writerow(cells)
         return text.getvalue()
@@ -240,17 +237,17 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
 
 
 def _is_number(value: Any, kind: type = float) -> bool:
-    """Whether it is a number that arithmetic can take."""
+    """Return whether a value is a number that arithmetic can take."""
     return (type(value) is float and kind is float) or (type(value) is int and abs(value) < 2**63)
 
 
 def _is_folder_name(value: Any) -> bool:
-    """Whether it is the name of a folder right below another one."""
+    """Return whether a value is the name of a folder directly below another one."""
     return isinstance(value, str) and value.isprintable() and Path(value).name == value and value not in ("", "..")
 
 
 def _texts(value: Any, name: str, file: Path) -> list[str]:
-    """``value``, if it is a list of texts. Raises ``RunFolderError`` otherwise."""
+    """Return ``value``; raise ``RunFolderError`` unless it is a list of strings."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise RunFolderError(f"{file} does not describe a sweep: {name} must be a list of texts.")
     return value

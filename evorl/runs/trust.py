@@ -1,15 +1,15 @@
 """Configs that may come from a stranger: read as plain data, and refused where they name code outside evorl.
 
-Evaluating or resuming a stored run builds what its config describes. So the config is read without tags, aliases and
-interpolations, which could read secrets from the environment. What it names is checked twice: here, where every setting
-that names code is found before anything is built, and by the gate at the place that would import it
-(``evorl.config.gate``). Command lines that are stored in files are plain ``key=value`` only.
+Evaluating or resuming a stored run builds what its config describes. Therefore the config is read without tags, aliases
+and interpolations, which could read secrets from the environment. Names are checked twice: here, before anything is
+built, and by the gate at the place that would import them (``evorl.config.gate``). Stored command lines are plain
+``key=value`` only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,11 @@ def read_stored_config(path: Path) -> Any:
 
 
 def foreign_names(config: Any) -> dict[str, str]:
-    """Return what a config would have executed that evorl does not ship, by the setting that names it.
+    """Return the code outside evorl that a config would execute, by the setting that names it.
 
     These are names of the form ``module:name`` at any depth, files that an environment would read, workflows outside
-    evorl's algorithms, and a folder of compiled programs. The places that load code refuse the same, and more that
-    only they can know.
+    evorl's algorithms, and a folder of compiled programs. The places that load code refuse the same, and cases that
+    only they can detect.
     """
     texts = ((path, value) for path, value in leaves(_as_plain(config)) if isinstance(value, str))
     return {path: value for path, value in texts if _is_foreign(path, value)}
@@ -92,7 +92,7 @@ def _is_foreign(path: str, value: str) -> bool:
 def refuse_foreign_code(
     config: Any, folder: Path | str, overrides: Collection[str] = (), can_be_given: bool = True
 ) -> None:
-    """Refuse what a stored config would have executed, unless the user gave it.
+    """Refuse a stored config that would execute code outside evorl, unless the user gave the name.
 
     Args:
         config: of the run, with what the command line changed.
@@ -138,7 +138,7 @@ def _is_given(path: str, overrides: Collection[str]) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in overrides)
 
 
-def refuse_composed_code(words: Collection[Any], source: str, remedy: str = _TRUST) -> None:
+def refuse_composed_code(words: Iterable[Any], source: str, remedy: str = _TRUST) -> None:
     """Refuse words of a stored command line that are more than ``key=value``: Hydra composes them.
 
     Hydra executes callbacks and other targets that such words add, reads files that they lead to, and looks up

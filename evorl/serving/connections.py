@@ -32,7 +32,7 @@ class MessageRate:
 
         Args:
             now: seconds of the event loop's clock.
-            num_messages: that came together.
+            num_messages: received together.
 
         Raises:
             ProtocolError: they are too many.
@@ -45,7 +45,7 @@ class MessageRate:
 
 
 def connection_limits(settings: ServeSettings) -> ConnectionLimits:
-    """Return the limits of connections of any kind; there may be more than clients, for those that say nothing."""
+    """Return the limits of all connections: more than clients, since some may never send ``init``."""
     return ConnectionLimits(
         connections=2 * settings.max_clients + 16,
         request_seconds=settings.hello_seconds,
@@ -78,7 +78,7 @@ class RlxConnection(asyncio.Protocol):
 
     @property
     def is_within_request(self) -> bool:
-        """Whether a part of a frame has come."""
+        """Return whether a part of an incomplete frame was received."""
         return self._reader.is_within_frame
 
     def connection_made(self, transport: Any) -> None:

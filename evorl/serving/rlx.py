@@ -339,7 +339,7 @@ class FrameReader:
 
     @property
     def is_within_frame(self) -> bool:
-        """Whether a part of a frame has come that is not complete."""
+        """Return whether a part of an incomplete frame was received."""
         return self._size >= 0 or bool(self._buffer)
 
     def end(self) -> ConnectionClosed:

@@ -1,4 +1,4 @@
-"""Addresses, tokens and TLS of all servers: who can reach one, and what a client has to show."""
+"""Addresses, tokens and TLS of all servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def host_and_port(address: Any, name: str) -> tuple[str, int]:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether only programs of this machine reach an address."""
+    """Return whether an address is reachable from this machine only."""
     try:
         return host in _LOCAL_NAMES or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,7 +53,7 @@ def require_token_beyond_this_machine(host: str, token: str | None, given: str, 
 
 
 def is_same_secret(shown: Any, secret: str | None) -> bool:
-    """Compare what a client shows with a token, in constant time; ``False`` for all that is no text."""
+    """Compare a client's token with the server's in constant time; ``False`` for anything but a string."""
     if not isinstance(shown, str) or secret is None:
         return False
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), secret.encode())

@@ -1,4 +1,4 @@
-"""HTTP on the base of all servers: an application of aiohttp whose clients' faults are one line of the log each."""
+"""HTTP on the base of all servers: an aiohttp application that logs each malformed request in one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HttpServer:
         from aiohttp import web
 
         limits = limits or ConnectionLimits()
-        # aiohttp closes a connection that has not asked by then, since its beginning or since its last answer.
+        # aiohttp closes a connection without a request in this time, from its start or from its last response.
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -56,7 +56,7 @@ class HttpServer:
             raise
 
     async def stop(self) -> None:
-        """Listen no more, let requests that are being answered end, then end all connections."""
+        """Stop listening, let open requests finish, then end all connections."""
         await self.sockets.stop_listening()
         with contextlib.suppress(ConnectionError):
             await self._runner.cleanup()
@@ -71,22 +71,22 @@ class _OneLine(logging.LoggerAdapter):
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         """Log an error."""
-        if not self._told(exc_info, *args):
+        if not self._warns(exc_info, *args):
             super().exception(msg, *args, exc_info=exc_info, **more)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
-        """Log a detail; what is no HTTP at all, such as TLS, comes here too."""
-        if not self._told(exc_info, *args):
+        """Log a detail; bytes that are not HTTP, such as TLS, are logged here too."""
+        if not self._warns(exc_info, *args):
             super().debug(msg, *args, exc_info=exc_info, **more)
 
-    def _told(self, error: Any, *args: object) -> bool:
-        """Log a malformed request; returns whether the error is one."""
+    def _warns(self, error: Any, *args: object) -> bool:
+        """Log a malformed request; return whether the error is one."""
         from aiohttp import web
         from aiohttp.http_exceptions import HttpProcessingError
 
         if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             return False
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         peer = args[0] if args else "a client"
-        self.warning("a request of %s is refused: %s", peer, ascii(told)[:_LONGEST_LINE])
+        self.warning("a request of %s is refused: %s", peer, ascii(reason)[:_LONGEST_LINE])
         return True

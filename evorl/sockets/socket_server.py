@@ -1,9 +1,9 @@
 """The base of all servers: it listens, limits connections, ends slow ones, and shuts down.
 
 Each protocol (RLX, HTTP, commands of a parameter server) is an ``asyncio.Protocol`` behind a ``GuardedConnection``,
-which passes on what comes. A connection is closed when it does not complete its first request in time, when it begins a
-request and does not go on with it, when it is silent, when it does not read what it is sent, and when its protocol
-fails. No fault of a client is more than one line of the log.
+which forwards events to it. A connection is closed when it does not complete its first request in time, when it stops
+within a request, when it is silent, when it does not read its responses, and when its protocol fails. A client's fault
+is one line of the log at most.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConnectionLimits:
 
 
 class Patience:
-    """Whether a client has used up one of the times of ``ConnectionLimits``.
+    """Tracks the timeouts of ``ConnectionLimits`` for one client.
 
     Args:
         limits: of the connection.
@@ -66,7 +66,7 @@ class Patience:
         self._heard, self._frame_began = now, None
 
     def note_part(self, now: float) -> None:
-        """Note that a part of a request has come, which is not complete."""
+        """Note that a part of an incomplete request was received."""
         self._frame_began = now if self._frame_began is None else self._frame_began
 
     def is_over(self, now: float) -> bool:
@@ -79,20 +79,26 @@ class Patience:
 
 
 class Progress(Protocol):
-    """What a protocol tells of its requests, where the guard limits their times."""
+    """Attributes of a protocol whose requests the guard times.
 
-    has_begun: bool  # whether the first request is complete, which shows the token
-    is_within_request: bool  # whether a part of a request has come that is not complete
-    num_requests: int  # complete ones
+    Attributes:
+        has_begun: whether the first request is complete, which has the token.
+        is_within_request: whether a part of an incomplete request was received.
+        num_requests: number of complete requests.
+    """
+
+    has_begun: bool
+    is_within_request: bool
+    num_requests: int
 
 
 class GuardedConnection(asyncio.Protocol):
-    """A connection that passes on what comes to a protocol, within limits.
+    """Forwards the events of a connection to a protocol, within limits.
 
     Args:
-        server: that it belongs to.
-        inner: the protocol. Where it has the attributes of ``Progress``, its times are limited here; else it limits
-            them itself. Where it has ``refuse(message)``, a client for whom there is no room is told so.
+        server: of the connection.
+        inner: the protocol. If it has the attributes of ``Progress``, its requests are timed here; otherwise it times
+            them itself. If it has ``refuse(message)``, surplus clients get a message before they are disconnected.
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:
@@ -124,7 +130,7 @@ class GuardedConnection(asyncio.Protocol):
             self.close()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Bytes were received."""
         if self._transport.is_closing():
             return
         inner, patience = self._inner, self._patience
@@ -148,7 +154,7 @@ class GuardedConnection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The client leaves much unread."""
+        """The client does not read its responses."""
         self._unread_since = self._now()
         self._inner.pause_writing()
 
@@ -163,7 +169,7 @@ class GuardedConnection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def end_if_overdue(self, now: float) -> None:
-        """Close it where one of its times is over; end it at once where the client does not read."""
+        """Close the connection after a timeout; abort it if the client does not read."""
         unread_too_long = (
             self._unread_since is not None and now - self._unread_since > self._server.limits.frame_seconds
         )
@@ -180,15 +186,15 @@ class GuardedConnection(asyncio.Protocol):
 
     @property
     def num_unread(self) -> int:
-        """Bytes that were sent and have not gone out: the client does not read them."""
+        """Number of bytes in the write buffer, which the client has not read."""
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Send what is left to send, and end it."""
+        """Flush the write buffer, then end the connection."""
         self._transport.close()
 
     def abort(self) -> None:
-        """End it, whatever is left to send."""
+        """End the connection at once."""
         self._transport.abort()
 
 
@@ -201,8 +207,8 @@ class SocketServer:
         name: of the server, for the log.
 
     Attributes:
-        connections: that are open.
-        address: where it listens, ``(host, port)``, once it has started.
+        connections: open ones.
+        address: ``(host, port)`` that it listens on, once it has started.
     """
 
     def __init__(
@@ -223,7 +229,7 @@ class SocketServer:
         Args:
             host: name or number.
             port: 0 for any free one.
-            token: that the protocol asks of its clients.
+            token: that the protocol requires of its clients.
             tls: for encrypted connections.
 
         Returns:
@@ -244,7 +250,7 @@ class SocketServer:
 
     @property
     def url_host(self) -> str:
-        """Where it listens, as URLs have it: ``[::1]:7001``."""
+        """Return the address as in URLs: ``[::1]:7001``."""
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -256,16 +262,16 @@ class SocketServer:
                 connection.end_if_overdue(now)
 
     async def stop_listening(self) -> None:
-        """Let nobody in any more; open connections go on."""
-        # A client that was let in a moment ago has its protocol some turns of the loop later; a listener that was
-        # closed meanwhile would leave such a socket open for good.
+        """Accept no more clients; open connections stay."""
+        # An accepted client gets its protocol a few turns of the event loop later. If the listener were closed before
+        # that, the socket would stay open for ever.
         for _ in range(4):
             await asyncio.sleep(0)
         if self._server is not None:
             self._server.close()
 
     async def stop(self) -> None:
-        """Listen no more, and end all connections; clients have a moment to read what was sent last."""
+        """Stop listening, and end all connections; clients have a moment to read the last responses."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -60,7 +60,7 @@ class OptunaStudy:
         )
         self._space = {path: self._distribution(values) for path, values in over.items()}
         for trial in self._study.get_trials(deepcopy=False):
-            if not trial.state.is_finished() and set(trial.params) < set(self._space):  # a kill came while it was drawn
+            if not trial.state.is_finished() and set(trial.params) < set(self._space):  # killed while it was drawn
                 self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
     def _distribution(self, values: Any) -> Any:
@@ -71,7 +71,7 @@ class OptunaStudy:
 
     @property
     def trials(self) -> list[Trial]:
-        """Those that were begun, in order; not those that a kill left without a value for each path."""
+        """Trials that were started, in order; without those that a kill left with missing values."""
         states = self._optuna.trial.TrialState
         names = {states.COMPLETE: "finished", states.FAIL: "failed"}
         failures = self._study.user_attrs
@@ -106,9 +106,9 @@ class OptunaStudy:
 
 
 def _mend_journal(path: Path) -> None:
-    """Remove what a killed search left of Optuna's journal: a half-written last line, and the lock of its writer.
+    """Repair Optuna's journal after a kill: remove a half-written last line, and the lock of the writer.
 
-    A search has one process, so that the lock of another can only be of one that ended.
+    A search has one process, so an existing lock belongs to a process that has ended.
     """
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     if not path.exists():

@@ -14,7 +14,7 @@ import numpy as np
 
 from evorl.execution import programs
 from evorl.execution.seeds import rows_of_seeds
-from evorl.recorders.run_status import counted
+from evorl.ops.terminal_text import counted
 from evorl.runs.recording import Recorder
 from evorl.sweeps.capacity import settings_at_once
 from evorl.sweeps.grouping import Group

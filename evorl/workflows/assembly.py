@@ -78,7 +78,7 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
     """Refuse ``replay`` for a workflow without a replay buffer of its own.
 
     Raises:
-        ValueError: the config has it, with the key of the workflow within that has one.
+        ValueError: the config has ``replay``; the message has the key of the inner workflow that accepts it.
     """
     if "replay" not in config or "replay" in config_keys(cls):
         return
@@ -88,8 +88,8 @@ def refuse_replay(cls: WorkflowClass, config: Mapping[str, Any]) -> None:
     if part is None:
         instead = "leave it out, or choose an off-policy agent such as dqn, td3 or sac"
     else:
-        given = config["replay"] if isinstance(config["replay"], Mapping) else {}
-        settings = [f"{part}.replay.{name}={value}" for name, value in given.items() if value is not None]
+        replay = config["replay"] if isinstance(config["replay"], Mapping) else {}
+        settings = [f"{part}.replay.{name}={value}" for name, value in replay.items() if value is not None]
         instead = (
             f"the workflow of {part} may have one, set by {' '.join(settings) or f'{part}.replay.hindsight=future'}"
         )
@@ -211,11 +211,11 @@ def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:
 
     Args:
         path: of the class.
-        name: of the setting whose value it is, for messages.
+        name: of the setting with this value, for messages.
 
     Raises:
         ValueError: there is no such class, or it is no workflow.
-        ForeignCodeError: the path comes from a source that is not trusted, and is not of evorl's algorithms.
+        ForeignCodeError: the path comes from an untrusted source, and does not name one of evorl's algorithms.
     """
     chosen = load_class(path, name, SHIPPED_WORKFLOWS)
     if not hasattr(chosen, "build_from_config"):

@@ -21,7 +21,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, State
 from evorl.workflows.workflow import Workflow, ended_episodes, split_setup_keys
 
-# When schedules of optimizers advance: once for each trajectory, or with every gradient step.
+# Schedules of optimizers advance once for each trajectory, or with every gradient step.
 ScheduleStep: TypeAlias = Literal["environment", "update"]
 Update: TypeAlias = Callable[..., tuple[Any, Any]]
 
@@ -64,7 +64,7 @@ class OnPolicyWorkflow(Workflow):
 
     @property
     def restarts_episodes(self) -> bool:
-        """Whether every trajectory begins with fresh episodes in all environments."""
+        """Return whether every trajectory begins with fresh episodes in all environments."""
         return False
 
     @property
@@ -186,7 +186,7 @@ class ActorCriticWorkflow(OnPolicyWorkflow):
 
     @property
     def step_optimizer(self) -> Optimizer:
-        """The optimizer of ``params.policy`` and ``params.value``, with the latter's own learning rate."""
+        """Return the optimizer of policy and value parameters, with the learning rate of the latter scaled."""
         return self.optimizer.scaled("value", self.value_learning_rate_scale)
 
 
@@ -205,7 +205,7 @@ class LearnsInPasses(Protocol):
 
     @property
     def schedule_step(self) -> ScheduleStep:
-        """When schedules of optimizers advance: once for each trajectory, or with every gradient step."""
+        """Unit in which schedules of optimizers advance, see ``ScheduleStep``."""
         ...
 
     @property
@@ -234,12 +234,12 @@ class Begin(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Passes over the batch of an iteration, where there are several kinds of them.
+    """Passes over the batch of an iteration, if it has several kinds of them.
 
     Attributes:
         first: number of passes before these.
-        num: passes.
-        of: passes of the iteration in all, by which schedules advance.
+        num: number of these passes.
+        of: number of all passes of the iteration, which schedules advance by.
     """
 
     first: int
@@ -262,7 +262,7 @@ def scan_updates(
 def _scan_counted(
     workflow: LearnsInPasses, update: Update, carry: Any, batch: Any, begin: Begin, passes: Passes
 ) -> tuple[Any, Any]:
-    """The same, with progress that advances with every update."""
+    """Run the updates with progress that advances with every one of them."""
     scan = scan_trajectories if begin.by_trajectory else scan_minibatches
     in_all = passes.of * workflow.num_minibatches
     share = workflow.timesteps_per_iteration / workflow.total_timesteps / in_all

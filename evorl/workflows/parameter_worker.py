@@ -72,8 +72,8 @@ def settings_for(workflow: Workflow, settings: Mapping[str, Any] | None = None) 
     name, optimizer = next(iter(optimizers_of(workflow).items()))
     if isinstance(workflow, ActorCriticWorkflow):  # the server's parameters lie below the optimizer's name
         optimizer = optimizer.scaled(f"{name}/value", workflow.value_learning_rate_scale)
-    given = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
-    chosen = node_from_config(ParameterServerSettings, settings, "parameter_server", **given)
+    defaults = {"total_timesteps": float(workflow.total_timesteps), "optimizer": optimizer}
+    chosen = node_from_config(ParameterServerSettings, settings, "parameter_server", **defaults)
     names = list(ServedParameters.of(workflow).owned)
     if chosen.send == "gradient" and len(names) > 1:
         raise ValueError(

@@ -225,7 +225,7 @@ def _check_columns(spec: SampleBatch, columns: Mapping[str, Any], named: str) ->
 
 
 def _check_choices(space: Space, actions: np.ndarray, named: str) -> None:
-    """Raise ``ReplayFileError`` where a recorded choice ``[N]`` is not one of the agent's."""
+    """Raise ``ReplayFileError`` if a recorded choice ``[N]`` is not an action of the agent."""
     if isinstance(space, Discrete) and not ((actions >= 0) & (actions < space.n)).all():
         row = int(np.argmin((actions >= 0) & (actions < space.n)))
         raise ReplayFileError(

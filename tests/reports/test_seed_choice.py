@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evorl.config.values import seed_choice
 from evorl.recorders.csv_recorder import CsvRecorder
-from evorl.reports.seed_choice import checked_seed_number, choose_seed
+from evorl.reports.seed_choice import choose_seed
 from evorl.runs.folder import RunFolder
 
 # Timesteps, and the returns of three seeds.
@@ -48,7 +49,7 @@ def test_without_readable_metrics_it_is_the_first(folder: Path, tmp_path: Path) 
 def test_a_number_is_taken_and_one_seed_needs_no_choice(folder: Path) -> None:
     assert choose_seed(folder, 3, 200, 1) == (1, "seed_number=1 of 3 seeds")
     assert choose_seed(folder, None, 200) == (0, "")
-    assert [checked_seed_number(value) for value in ("best", 2, "2")] == ["best", 2, 2]
+    assert [seed_choice(value) for value in ("best", 2, "2")] == ["best", 2, 2]
     for value in ("first", -1, True, 1.0, None, "-1"):
         with pytest.raises(ValueError, match="seed_number must be best or a whole number from 0"):
-            checked_seed_number(value)
+            seed_choice(value)

@@ -122,7 +122,7 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _observations_as_setting(space: Any) -> dict[str, Any]:
-    """The setting of an observation space: observations are sent as the environment gives them."""
+    """Return the setting of an observation space: observations are sent as the environment returns them."""
     if hasattr(space, "nvec"):
         return {"n": space.nvec.tolist(), "start": space.start.tolist()}
     if hasattr(space, "n") and space.shape:
@@ -131,7 +131,7 @@ def _observations_as_setting(space: Any) -> dict[str, Any]:
 
 
 def _as_setting(space: Any, every_end: bool = False) -> dict[str, Any]:
-    """Describe a space; of a Box with infinite ends the finite ones too where ``every_end`` says so."""
+    """Describe a space; ``every_end`` includes the finite ends of a Box that has infinite ones."""
     import numpy as np
 
     if hasattr(space, "n") and not space.shape:

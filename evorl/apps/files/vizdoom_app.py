@@ -64,7 +64,7 @@ def make_env(options: Options) -> Any:
 
 
 def registered_name(name: str, names: Collection[str]) -> str:
-    """The name, which must be one of those registered; releases of ViZDoom change the number behind ``-v``."""
+    """Return the name if it is registered, else stop; releases of ViZDoom change the number after ``-v``."""
     if name not in names:
         _refuse(name, names)
     return name
@@ -73,7 +73,8 @@ def registered_name(name: str, names: Collection[str]) -> str:
 def _refuse(name: str, names: Collection[str]) -> NoReturn:
     versions = sorted(known for known in names if known.rpartition("-v")[0] == name.rpartition("-v")[0])
     others = versions[-1:] or sorted(known for known in names if known.startswith("Vizdoom"))
-    stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom has not: write {' or '.join(others)}")
+    remedy = f"write {' or '.join(others)}"
+    stop(f"environment.name in app.yaml is {name}, which this release of ViZDoom does not have: {remedy}")
 
 
 if __name__ == "__main__":

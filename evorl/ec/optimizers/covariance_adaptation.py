@@ -89,9 +89,9 @@ class AdaptationConstants:
 class CovarianceAdaptation(EvoOptimizer):
     """Samples around a mean whose step size and covariance are learned from the steps that succeeded.
 
-    The strategy is the same if sigma is multiplied by a number and the covariance divided by its square. Nothing but
-    their product is learned, so the two can drift apart without end. Here the covariance's scale is moved into sigma
-    whenever it leaves ``[2^-8, 2^8]``, by a power of two, which rounds nothing. Sigma stays in
+    The strategy is the same if sigma is multiplied by a number and the covariance divided by its square. Only their
+    product is learned, so the two can drift apart without limit. Here the scale of the covariance is moved into sigma
+    whenever it leaves ``[2^-8, 2^8]``, by a power of two, which is exact. Sigma stays in
     ``[MIN_STD, MAX_STD]``. On flat fitness the distribution stays as it is.
 
     Attributes:
@@ -138,11 +138,11 @@ class CovarianceAdaptation(EvoOptimizer):
 
     @abstractmethod
     def spread(self, state: PyTreeDict) -> jax.Array:
-        """Root mean square of the steps' standard deviations before sigma, a scalar."""
+        """Return the root mean square of the steps' standard deviations before sigma, a scalar."""
 
     @abstractmethod
     def rescaled(self, state: PyTreeDict, exponent: jax.Array) -> PyTreeDict:
-        """The state whose steps before sigma are ``2^exponent`` times as long; sigma and paths are left alone."""
+        """Return the state whose steps before sigma are ``2^exponent`` times as long; sigma and paths are unchanged."""
 
     def init(self, solution: Params, key: Key) -> PyTreeDict:
         """The search starts at ``solution``."""
@@ -192,7 +192,7 @@ class CovarianceAdaptation(EvoOptimizer):
         return advance(state, self._in_one_scale(new), is_flat(fitness))
 
     def _in_one_scale(self, state: PyTreeDict) -> PyTreeDict:
-        """The same distribution, with the covariance near scale 1 and sigma within its bounds."""
+        """Return the same distribution, with the covariance near scale 1 and sigma within its bounds."""
         exponent = power_of_two_near(self.spread(state))
         exponent = jnp.where(jnp.abs(exponent) > MAX_EXPONENT, exponent, 0)
         sigma = jnp.ldexp(state.sigma, exponent)

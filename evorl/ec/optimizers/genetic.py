@@ -11,13 +11,13 @@ from evorl.ec.operators.parent_selection import tournament_selection, truncation
 from evorl.ec.optimizers.breeding import BreedingOptimizer
 from evorl.types import Key, Params, PyTreeDict
 
-UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites that have not been evaluated: no finite one is worse
+UNKNOWN = jnp.finfo(jnp.float32).min  # fitness of elites before their evaluation: no finite fitness is worse
 
 
 class GeneticAlgorithm(BreedingOptimizer):
     """Elites are kept to the last bit; parents win tournaments, children are crossed and mutated.
 
-    Elites are evaluated again with each generation. Where that fails, what they had before counts.
+    Elites are evaluated again in each generation. If that fails, their previous fitness counts.
 
     Attributes:
         num_elites: how many of the best are kept; they are the first individuals of the next generation, best first.

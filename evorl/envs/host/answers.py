@@ -1,4 +1,4 @@
-"""Answers of environments that users write, checked one by one: what is no number, flag or observation is refused.
+"""Checks the answers of environments that users write: anything but numbers, flags and observations is refused.
 
 Each value is copied at once: an environment may write its next answer into the same arrays.
 """
@@ -14,8 +14,8 @@ from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.space import DictSpace, Space, TupleSpace
 from evorl.types import PyTreeDict
 
-_USUAL_FLAGS = (bool, np.bool_)
-_USUAL_NUMBERS = (float, int, np.float64, np.float32)
+_FLAGS = (bool, np.bool_)
+_NUMBERS = (float, int, np.float64, np.float32)
 
 
 def blank_observations(space: Space, num_rows: int) -> Any:
@@ -31,7 +31,7 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
     """Copy the observation of environment ``row`` into a batch of ``blank_observations``.
 
     Raises:
-        HostEnvError: it is not of the structure, shape or kind of numbers that the space has.
+        HostEnvError: its structure, shape or kind of numbers is not that of the space.
     """
     if isinstance(space, DictSpace):
         missing = set(space.spaces) if not isinstance(obs, Mapping) else set(space.spaces) - set(obs)
@@ -52,8 +52,8 @@ def put_observation(space: Space, batch: Any, row: int, obs: Any, name: str = "o
 
 
 def as_reward(reward: Any) -> float:
-    """Return a reward as a number. Raises ``HostEnvError`` for anything but a single real number."""
-    if type(reward) in _USUAL_NUMBERS:
+    """Return a reward as a number; raise ``HostEnvError`` for anything but a single real number."""
+    if type(reward) in _NUMBERS:
         return float(reward)
     number = _as_array(reward)
     if number is None or number.shape or number.dtype.kind not in "biuf":
@@ -68,7 +68,7 @@ def as_flag(flag: Any, name: str) -> bool:
     Raises:
         HostEnvError: it is neither a bool nor 0 or 1.
     """
-    if type(flag) in _USUAL_FLAGS:
+    if type(flag) in _FLAGS:
         return bool(flag)
     truth = _as_array(flag)
     if truth is None or truth.shape or truth.dtype.kind not in "biu" or int(truth) not in (0, 1):
@@ -77,7 +77,7 @@ def as_flag(flag: Any, name: str) -> bool:
 
 
 def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
-    """Return the five parts of the answer of ``step``. Raises ``HostEnvError`` for anything else."""
+    """Return the five parts of the answer of ``step``; raise ``HostEnvError`` for anything else."""
     if not isinstance(answer, tuple | list) or len(answer) != 5:
         raise HostEnvError(
             f"step must return (observation, reward, terminated, truncated, info), got {_described(answer)}."
@@ -88,7 +88,7 @@ def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
 
 
 def as_start(answer: Any) -> Any:
-    """Return the observation in the answer of ``reset``. Raises ``HostEnvError`` unless a dict of info follows it."""
+    """Return the observation in the answer of ``reset``; raise ``HostEnvError`` unless a dict of info follows it."""
     if not isinstance(answer, tuple | list) or len(answer) != 2 or not isinstance(answer[1], Mapping):
         raise HostEnvError(f"reset must return (observation, info), got {_described(answer)}.")
     return answer[0]
@@ -124,7 +124,7 @@ def _described(value: Any) -> str:
 
 
 def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
-    """Return whether some numbers become others as integers or flags: fractions, or those beyond the range."""
+    """Return whether a conversion to integers or flags changes numbers: fractions, or those beyond the range."""
     if array.dtype == dtype or np.dtype(dtype).kind not in "biu":
         return False
     with np.errstate(invalid="ignore"):
@@ -132,7 +132,7 @@ def loses_numbers(array: np.ndarray, dtype: np.dtype) -> bool:
 
 
 def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
-    """Return the error that tells whose code failed in which method; ``error`` may be one of ``SystemExit``'s kind."""
+    """Return the error that names the environment and the method that failed; ``error`` may be a ``SystemExit``."""
     if isinstance(error, HostEnvError):
         return HostEnvError(f"{who} gave a wrong answer in {method}: {error}")
     text = str(error)
@@ -140,9 +140,9 @@ def failure_of(who: str, method: str, error: BaseException) -> HostEnvError:
 
 
 def refuse_exit(error: BaseException, where: str) -> None:
-    """Raise ``HostEnvError`` for an error that would end the process without a word, as ``SystemExit`` does.
+    """Raise ``HostEnvError`` for an error that would end the process without a message, such as ``SystemExit``.
 
-    Code of users may call ``sys.exit``, which must not end a run. Ordinary errors and Ctrl-C are left to the caller.
+    Users' code may call ``sys.exit``, which must not end a run. Ordinary errors and Ctrl-C are left to the caller.
     """
     if not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit):
         raise HostEnvError(

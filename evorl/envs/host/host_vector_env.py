@@ -19,9 +19,9 @@ class HostEnvError(OSError):
 class HostVectorEnv(abc.ABC):
     """B simulators of one kind; spaces are those of one. An adapter for each library, or a class of the user.
 
-    Observations and actions are arrays, or dicts and tuples of arrays as the spaces say, leading with axis B. It may
-    write its next answer into the arrays of the last one: whoever calls it copies what is kept. Nothing
-    starts a new episode but ``reset`` and ``partial_reset``, so a step always gives the true successor. After a step
+    Observations and actions are arrays, or dicts and tuples of arrays as the spaces say, leading with axis B. The next
+    answer may be written into the arrays of the last one, so callers copy what they store. Only ``reset`` and
+    ``partial_reset`` start a new episode, so a step always gives the true successor. After a step
     that ended the episode of a row, that row is restarted before the next one.
 
     Attributes:
@@ -32,7 +32,7 @@ class HostVectorEnv(abc.ABC):
         info_spec: shape and dtype, by name, of what every ``info`` has of one environment.
         goal_task: what reaching a goal is worth, a ``GoalTask``, where observations have goals and that is known. Goals
             are then asked for, and paid, on our side: of a simulator only the goals it starts with count.
-        seed_bits: bits of the seeds that it takes: 31, which suits any library, or 64.
+        seed_bits: number of bits of its seeds: 31, which suits any library, or 64.
     """
 
     num_envs: int

@@ -1,4 +1,4 @@
-"""Seeds as environments take them."""
+"""Folds seeds to the number of bits that an environment accepts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ WIDE_SEED_BITS = 64
 
 
 def fold_seeds(seeds: Any, bits: int = 31) -> np.ndarray:
-    """Fold seeds to so many bits, uint64 ``[...]``; smaller ones stay what they are.
+    """Fold seeds to a number of bits, uint64 ``[...]``; smaller seeds are unchanged.
 
     Seeds here are the 64 bits of a key. Most environments take fewer: ``np.random.RandomState`` takes 32, and a seed
     that becomes a signed integer of C takes 31.
 
     Args:
         seeds: whole numbers from 0 to ``2**64 - 1``, any shape.
-        bits: 31, or 64 for environments that take all.
+        bits: 31, or 64 for environments that accept all seeds.
     """
     seeds = np.asarray(seeds, np.uint64)
     return seeds if bits >= WIDE_SEED_BITS else (seeds ^ (seeds >> np.uint64(32))) & np.uint64(2**bits - 1)

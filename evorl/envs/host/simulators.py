@@ -106,7 +106,7 @@ class Simulators:
         num_rows = len(told["token"])
         self._go_to(told)
         self._num_steps[num_rows] += 1
-        sent = jax.tree.map(np.array, told["actions"])  # a simulator may write into what it is given
+        sent = jax.tree.map(np.array, told["actions"])  # a simulator may write into its arguments
         obs, reward, termination, truncation, info = as_step(self._called(num_rows, "step", sent))
         answer = {
             "obs": self._checked_obs(obs, num_rows),
@@ -192,9 +192,9 @@ class Simulators:
             ) from error
 
     def _joined(self, seeds: np.ndarray) -> np.ndarray:
-        """Seeds uint64 ``[B]``, as the simulators take them, from the two words of keys, uint32 ``[B, 2]``."""
-        words = seeds.astype(np.uint64)
-        return fold_seeds((words[:, 0] << np.uint64(32)) | words[:, 1], self.usual.seed_bits)
+        """Return seeds uint64 ``[B]``, as the simulators accept them, from the halves of keys, uint32 ``[B, 2]``."""
+        halves = seeds.astype(np.uint64)
+        return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.usual.seed_bits)
 
     def _checked_obs(self, obs: Arrays, num_rows: int, mask: np.ndarray | None = None) -> Arrays:
         obs = PyTreeDict(obs=obs).obs  # libraries give plain dicts
@@ -214,7 +214,7 @@ class Simulators:
     def _checked(
         self, name: str, value: Any, shape: tuple[int, ...], dtype: Any, mask: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return ``value`` as an array of this shape and dtype of our own: simulators may write into theirs again.
+        """Return a copy of ``value`` as an array of this shape and dtype: simulators may write into theirs again.
 
         Raises:
             HostEnvError: it has another shape or no numbers, or in the rows of ``mask`` one that is not finite.

@@ -67,7 +67,7 @@ class ActionRepeatWrapper(Wrapper):
 
     @property
     def max_episode_steps(self) -> int | None:
-        """The limit in decisions; ``None`` where the inner environment has none."""
+        """The limit in decisions; ``None`` if the inner environment is unlimited."""
         inner = self.env.max_episode_steps
         return None if inner is None else -(-inner // self.num_repeats)
 
@@ -95,7 +95,7 @@ class ActionRepeatWrapper(Wrapper):
         return state if count is None else self._counted(state, count + self.num_repeats)
 
     def _counted(self, state: EnvState, count: jax.Array) -> EnvState:
-        """The state with the number of steps of the environment, where the limit asks for it."""
+        """Return the state with the number of steps of the environment, if the limit needs it."""
         if self._limit is None:
             return state
         return state.replace(_internal=state._internal | {"repeated_steps": count})

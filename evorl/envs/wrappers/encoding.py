@@ -8,7 +8,7 @@ other ``Box``      the numbers as they are; a network reads float32
 =================  ==================================================================================================
 
 Goals (``achieved_goal`` and ``desired_goal``) are compared with one another, and the entry ``action_mask`` is read by
-its positions: these stay what they are.
+position: these are not encoded.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def encoded_space(space: Space) -> Space:
 def encoded(space: Space, obs: Any) -> Observation:
     """Return an observation of ``space`` with its choices one-hot encoded, float32.
 
-    A number that is none of the choices becomes zeros.
+    A number that is not one of the choices becomes zeros.
     """
     if isinstance(space, DictSpace):
         members = dict(_encoded_entries(space))
@@ -144,7 +144,7 @@ def encoded(space: Space, obs: Any) -> Observation:
 
 
 def _encoded_entries(space: DictSpace | TupleSpace) -> Iterator[tuple[Any, Space]]:
-    """The members to be encoded, by name or number."""
+    """Yield the members to be encoded, by name or number."""
     if isinstance(space, TupleSpace):
         yield from enumerate(space.spaces)
         return

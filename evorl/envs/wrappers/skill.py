@@ -1,4 +1,4 @@
-"""Skills: a label, drawn for each episode and shown to the policy, that it may act by."""
+"""Skills: labels that are drawn for each episode and shown to the policy."""
 
 from __future__ import annotations
 
