@@ -28,10 +28,12 @@ MAX_EXPONENT = 8  # of the covariance's scale, a power of two, before it is move
 class AdaptationConstants:
     """The default strategy parameters (table 1) for n parameters, by population.
 
-    The rate of the path for the step size is the tutorial's ``(mu_eff + 2) / (n + mu_eff + 5)`` (eq. 55). pycma 4 has
-    the older ``n + mu_eff + 3`` there, and with it another damping. Told the same fitness, its path differs by 1 to 5 %
-    in the first generations and its step size by up to 2 % (n from 8 to 50); with our two numbers in pycma, both agree
-    to 2e-4.
+    The learning rate and the damping of the step size are those of the tutorial (eq. 55), with
+    ``c_sigma = (mu_eff + 2) / (n + mu_eff + 5)``. pycma 4.5 has ``n + mu_eff + 3`` there and another damping: 3.35
+    instead of 1.37 at n = 30 and P = 64, so that its step size shrinks more slowly. On the sphere from 0.7 in every
+    coordinate with an initial deviation of 0.3, until an individual is below 1e-8 and with P evaluations for each
+    generation, this class needs 10,304 to 10,496 evaluations over three seeds, pycma 18,240 to 19,264, and pycma with
+    these two numbers 9,792 to 10,304. With them and the same fitness, step sizes and paths agree to 2e-4.
 
     Attributes:
         weights: of individuals, best first, ``[P]``: the positive ones add up to 1, the others are negative or 0.
