@@ -50,7 +50,9 @@ def list_runs(arguments: Sequence[str]) -> list[str]:
         command = as_arguments({"resume": newest.folder.path, **names})
         print_line(f"\n{len(waiting)} can be resumed, the newest by: evorl train {command}")
         if names:
-            print_line(f"It executes code from outside evorl ({as_arguments(names)}): resume it only if you trust that.")
+            print_line(
+                f"It executes code from outside evorl ({as_arguments(names)}): resume it only if you trust that."
+            )
     for note in notes:
         print_line(note)
     return [run.name for run in runs]

@@ -46,7 +46,7 @@ class _Scope:
 
 
 def _inherited(described: str) -> list[_Scope]:
-    """The scopes that ``carried`` described."""
+    """Return the scopes that ``carried`` described."""
     if not described:
         return []
     try:
@@ -64,7 +64,7 @@ _variables_before: dict[str, str | None] | None = None
 
 @contextlib.contextmanager
 def scope() -> Iterator[None]:
-    """Within: restrictions end with it, as do grants. A scope inside another one is a part of that one."""
+    """End restrictions and grants with the context. A scope inside another one is a part of that one."""
     if _current.get() is not None:
         yield
         return
@@ -102,17 +102,17 @@ def grant(texts: Any) -> None:
 
 
 def is_granted(text: str) -> bool:
-    """Whether the user gave this text in the current scope."""
+    """Return whether the user gave this text in the current scope."""
     return text in (_current.get() or _without_end).grants
 
 
 def is_restricted() -> bool:
-    """Whether a source that is not trusted is open."""
+    """Return whether a source that is not trusted is open."""
     return any(opened.sources for opened in _scopes)
 
 
 def carried() -> str:
-    """The restrictions in force, as ``carry_on`` takes them in a process that does not inherit variables."""
+    """Return the restrictions in force, for ``carry_on`` in a process that does not inherit variables."""
     scopes = [[opened.sources, sorted(opened.grants)] for opened in _scopes if opened.sources]
     return json.dumps(scopes) if scopes else ""
 
@@ -130,7 +130,8 @@ def admit(text: str, setting: str, shipped: str | None = None) -> None:
     Args:
         text: names code, or a folder with programs.
         setting: whose value it is, for messages.
-        shipped: the package of evorl whose members the setting may name whoever wrote it; ``None`` for none.
+        shipped: package of evorl whose members the setting may name even where a stranger wrote it; ``None`` for
+            none.
 
     Raises:
         ForeignCodeError: a source that is not trusted is open, evorl does not ship what the text names, and the user
@@ -167,24 +168,24 @@ def admit_arguments(arguments: Any, setting: str) -> None:
 
 
 def is_of(text: str, package: str) -> bool:
-    """Whether a dotted name, or ``module:name``, is of a member of a package."""
+    """Return whether a dotted name, or ``module:name``, names a member of a package."""
     return text.partition(":")[0].startswith(f"{package}.")
 
 
 def names_code(text: str) -> bool:
-    """Whether a text has the form by which functions and classes are named, ``module:name``."""
+    """Return whether a text has the form ``module:name``, by which functions and classes are named."""
     module, colon, name = text.partition(":")
     is_path = len(module) == 1 and name[:1] in ("/", "\\")  # C:\data
     return bool(module and colon and name) and not is_path and not text.startswith(_DATA_SETS)
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a path with a folder in it."""
+    """Return whether a text is a path with a folder in it."""
     return "/" in text or "\\" in text
 
 
 def _is_file(text: str) -> bool:
-    """Whether there is a file or folder of this name, as in a stranger's folder that is the working directory."""
+    """Return whether a file or folder has this name, as in a stranger's folder that is the working directory."""
     try:
         return bool(text) and Path(text).exists()
     except (OSError, ValueError):  # too long, or with a zero in it
@@ -192,7 +193,7 @@ def _is_file(text: str) -> bool:
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted paths and values of nested mappings and lists; an empty one is a leaf ``None``."""
+    """Yield dotted paths and values of nested mappings and lists; an empty one is a leaf ``None``."""
     if isinstance(node, Mapping | list | tuple):
         entries = node.items() if isinstance(node, Mapping) else enumerate(node)
         for key, value in entries:
@@ -204,7 +205,7 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def texts_in(value: Any) -> set[str]:
-    """Every text in a value, a list or a mapping."""
+    """Return every text in a value, a list or a mapping."""
     return {leaf for _, leaf in leaves(value) if isinstance(leaf, str)}
 
 

@@ -56,7 +56,7 @@ class HttpServer:
             raise
 
     async def stop(self) -> None:
-        """Listen no more, let requests that are being answered end, then end all connections."""
+        """Stop listening, let requests that are being answered end, then end all connections."""
         await self.sockets.stop_listening()
         with contextlib.suppress(ConnectionError):
             await self._runner.cleanup()
@@ -71,22 +71,22 @@ class _OneLine(logging.LoggerAdapter):
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
         """Log an error."""
-        if not self._told(exc_info, *args):
+        if not self._log_malformed(exc_info, *args):
             super().exception(msg, *args, exc_info=exc_info, **more)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **more: Any) -> None:
         """Log a detail; what is no HTTP at all, such as TLS, comes here too."""
-        if not self._told(exc_info, *args):
+        if not self._log_malformed(exc_info, *args):
             super().debug(msg, *args, exc_info=exc_info, **more)
 
-    def _told(self, error: Any, *args: object) -> bool:
-        """Log a malformed request; returns whether the error is one."""
+    def _log_malformed(self, error: Any, *args: object) -> bool:
+        """Log an error of a malformed request; return whether it is one."""
         from aiohttp import web
         from aiohttp.http_exceptions import HttpProcessingError
 
         if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             return False
-        told = " ".join(str(error).split())
+        fault = " ".join(str(error).split())
         peer = args[0] if args else "a client"
-        self.warning("a request of %s is refused: %s", peer, ascii(told)[:_LONGEST_LINE])
+        self.warning("a request of %s is refused: %s", peer, ascii(fault)[:_LONGEST_LINE])
         return True

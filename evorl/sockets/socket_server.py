@@ -45,7 +45,7 @@ class ConnectionLimits:
 
 
 class Patience:
-    """Whether a client has used up one of the times of ``ConnectionLimits``.
+    """Clock of one connection: tells when one of the times of ``ConnectionLimits`` is over.
 
     Args:
         limits: of the connection.
@@ -79,7 +79,7 @@ class Patience:
 
 
 class Progress(Protocol):
-    """What a protocol tells of its requests, where the guard limits their times."""
+    """State of a protocol's requests, by which the guard limits their times."""
 
     has_begun: bool  # whether the first request is complete, which shows the token
     is_within_request: bool  # whether a part of a request has come that is not complete
@@ -256,7 +256,7 @@ class SocketServer:
                 connection.end_if_overdue(now)
 
     async def stop_listening(self) -> None:
-        """Let nobody in any more; open connections go on."""
+        """Stop accepting connections; open ones go on."""
         # A client that was let in a moment ago has its protocol some turns of the loop later; a listener that was
         # closed meanwhile would leave such a socket open for good.
         for _ in range(4):
@@ -265,7 +265,7 @@ class SocketServer:
             self._server.close()
 
     async def stop(self) -> None:
-        """Listen no more, and end all connections; clients have a moment to read what was sent last."""
+        """Stop listening and end all connections; clients have a moment to read the last answer."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
