@@ -78,7 +78,7 @@ class RlxConnection(asyncio.Protocol):
 
     @property
     def is_within_request(self) -> bool:
-        """Whether a part of a frame has come."""
+        """Return whether a part of a frame has come."""
         return self._reader.is_within_frame
 
     def connection_made(self, transport: Any) -> None:

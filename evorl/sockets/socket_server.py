@@ -92,7 +92,7 @@ class GuardedConnection(asyncio.Protocol):
     Args:
         server: that it belongs to.
         inner: the protocol. Where it has the attributes of ``Progress``, its times are limited here; else it limits
-            them itself. Where it has ``refuse(message)``, a client for whom there is no room is told so.
+            them itself. Where it has ``refuse(message)``, a client for whom there is no room gets that message.
     """
 
     def __init__(self, server: SocketServer, inner: Any) -> None:
@@ -244,7 +244,7 @@ class SocketServer:
 
     @property
     def url_host(self) -> str:
-        """Where it listens, as URLs have it: ``[::1]:7001``."""
+        """Host and port as in URLs: ``[::1]:7001``."""
         host, port = self.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
