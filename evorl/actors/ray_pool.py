@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from evorl.actors.pool import SILENT_SECONDS, STARTING_SECONDS, ActorPool
-from evorl.config.gate import carried, carry_on
+from evorl.config.gate import carried, carry_on, is_restricted
 from evorl.config.names import load
+from evorl.ops.processes import without_working_directory
 
 _BEAT_SECONDS = 2.0
 
@@ -40,7 +42,8 @@ class RayPool(ActorPool):
         if self._started_ray:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of JAX, that Ray's programs are started by a fork: they are others
-                ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+                with _away_from_foreign_modules():
+                    ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
         self._class: Any = ray.remote(_RayWorker).options(num_cpus=0, max_concurrency=2)
         self._actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}
@@ -111,6 +114,16 @@ class RayPool(ActorPool):
             self.stop(number)
         if self._started_ray:
             self._ray.shutdown()
+
+
+def _away_from_foreign_modules() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which Ray may be started: its processes import modules from the working directory first.
+
+    That may be a stranger's folder. While a source that is not trusted is open, Ray is started in the folder of the
+    Python installation, unless this process searches the working directory too.
+    """
+    is_safe = not (is_restricted() and without_working_directory())
+    return contextlib.nullcontext() if is_safe else contextlib.chdir(sys.prefix)
 
 
 class _RayWorker:

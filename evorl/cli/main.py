@@ -53,7 +53,7 @@ def run_command(task: Any, names_run: str, command: str) -> None:
 
     ``command`` is how it is called below ``evorl``.
     """
-    # Exceptions come to us as they are raised, and we say them in words.
+    # Exceptions reach ``errors_in_words`` as they were raised.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
@@ -167,7 +167,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
 
 
 def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
-    """Raise ``ValueError`` where a run is named as another command names one: it would be passed over."""
+    """Raise ``ValueError`` where a run is named by the setting of another command, which would be ignored."""
     other = "run" if names_run == "resume" else "resume"
     if names_a_run(arguments, other):
         folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
@@ -177,7 +177,7 @@ def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) ->
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
-    """What was overridden for this job, and the folders of configs."""
+    """Return the overrides of this job, and the folders of configs."""
     from hydra.core.hydra_config import HydraConfig
 
     hydra_config = HydraConfig.get()
@@ -186,13 +186,13 @@ def _job_overrides() -> tuple[list[str], list[Path]]:
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:
-    """Whether the flags are ``--cfg job`` alone; with others Hydra answers, without comments."""
+    """Return whether the flags are ``--cfg job`` alone; with others Hydra answers, without comments."""
     flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
     return flags in (["--cfg", "job"], ["-c", "job"])
 
 
 def _print_config(overrides: Sequence[str]) -> None:
-    """The composed config with a comment behind every setting."""
+    """Print the composed config with a comment behind every setting."""
     from omegaconf import OmegaConf
 
     from evorl.cli.settings import commented_yaml

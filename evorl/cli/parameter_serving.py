@@ -239,11 +239,12 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
 def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
     """Learn from environments of its own, or from simulators that come to a server of its own."""
+    from evorl.config.values import seed_number
     from evorl.envs.remote import is_remote
     from evorl.parameter_server.parameter_training import work
     from evorl.workflows.parameter_worker import workflow_of
 
-    settings["seed"] = int(config.get("seed", 0))
+    settings["seed"] = seed_number(config.get("seed", 0))
     workflow = workflow_of(config)
     if not is_remote(workflow.env):
         if serve:

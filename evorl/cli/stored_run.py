@@ -62,7 +62,7 @@ def stored_config(
 
     from evorl.config.values import checked_value
     from evorl.runs.files import RunFolderError
-    from evorl.runs.trust import distrust_config, foreign_names, refuse_foreign_code
+    from evorl.runs.trust import distrust_config, foreign_names, refuse_foreign_code, settable
 
     checked_value(trust, bool, "trust")
     config = folder.load_config(trust=True)
@@ -74,7 +74,9 @@ def stored_config(
     if "render_interval" not in config:  # likewise
         config.render_interval = 0
     config.update({name: value for name, value in _OF_THE_COMMAND.items() if name in config})
-    given = apply_overrides(config, overrides, allowed=None if allowed is None else (*allowed, *foreign_names(config)))
+    if allowed is not None:
+        allowed = (*allowed, *map(settable, foreign_names(config)))
+    given = apply_overrides(config, overrides, allowed)
     if not trust:
         distrust_config(config, folder.path, given)
         refuse_foreign_code(config, folder.path, given, can_be_given)

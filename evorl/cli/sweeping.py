@@ -143,9 +143,16 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def of_setting(config: DictConfig, setting: Mapping[str, Any], **others: Any) -> DictConfig:
-    """The config of one setting: that of the sweep with the setting's values, for one seed and one device."""
+    """Return the config of one setting: that of the sweep with the setting's values, for one seed and one device.
+
+    Raises:
+        ValueError: a value has ``${`` in it. Settings of a trial come from a file that a stranger may have written.
+    """
     from omegaconf import OmegaConf
 
+    for path, value in setting.items():
+        if "${" in str(value):
+            raise ValueError(f"{path}={value}: nothing is looked up for a setting, write the value itself.")
     changed: Any = OmegaConf.create(OmegaConf.to_container(config))
     for path, value in setting.items():
         OmegaConf.update(changed, path, value, merge=False)

@@ -1,4 +1,4 @@
-"""Who may look at a page of ours and send it numbers: addresses, tokens, names of hosts, rates.
+"""Access to the live page: addresses, tokens, names of hosts, rates.
 
 Without a token only this machine is served. With one, a request tells it in ``Authorization: Bearer``, or a browser
 once in the address, for which it gets a cookie. The header ``Host`` must be an address of digits, ``localhost`` or a
@@ -37,13 +37,13 @@ class Refused(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class PageGuard:
-    """What is asked of every request.
+    """Checks of every request.
 
     Attributes:
         bind: the address that is listened on.
         token: that a request has to tell; ``None`` for none.
         hosts: names of this machine by which it may be asked, besides ``localhost`` and addresses.
-        session: what the cookie of a browser is that told the token; of this process only.
+        session: cookie of browsers that have shown the token; of this process only.
 
     Raises:
         ValueError: the address is not this machine's own, and there is no token; or the token is short.
@@ -85,7 +85,7 @@ class PageGuard:
             raise Refused(403, "Pages of other origins may not send anything here.")
 
     def knows(self, authorization: str | None, cookie: str | None = None) -> bool:
-        """Whether a request has told the token, or has the cookie that was given for it; in constant time."""
+        """Return whether a request shows the token, or the cookie that was given for it; in constant time."""
         if self.token is None:
             return True
         kind, _, token = (authorization or "").partition(" ")

@@ -34,8 +34,8 @@ async def serving(
     try:
         await server.start(bind, port, page.guard.token, tls)
     except OSError as error:
-        told = "another program listens there" if "in use" in str(error) else str(error)
-        raise ValueError(f"cannot listen on {bind}, port {port}: {told}. Give another port=, or port=0.") from error
+        reason = "another program listens there" if "in use" in str(error) else str(error)
+        raise ValueError(f"cannot listen on {bind}, port {port}: {reason}. Give another port=, or port=0.") from error
     try:
         yield f"{'http' if tls is None else 'https'}://{server.sockets.url_host}"
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class FlatArrays:
-    """How the leaves of a tree lie behind one another, little-endian, in the order of the tree.
+    """Layout of the leaves of a tree one after another, little-endian, in the order of the tree.
 
     Both ends know it from the config, so that nothing about it has to be sent but its ``digest``.
 

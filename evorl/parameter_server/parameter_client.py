@@ -71,7 +71,7 @@ class ParameterClient:
         self.close()
 
     def n_step(self) -> dict[str, Any]:
-        """Where the server stands: ``step``, ``updates``, ``pushes``, ``workers``, ``score`` and what it wants sent."""
+        """Return the server's ``step``, ``updates``, ``pushes``, ``workers``, ``score`` and what it wants sent."""
         return self.request({"command": "n_step"})[0]
 
     def checkpoint(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class ParameterClient:
         return self.request({"command": "checkpoint"})[0]
 
     def config(self) -> dict[str, Any]:
-        """The config of the training, as the server hands it out: data, which nobody has checked.
+        """Return the config of the training as the server hands it out: data that is not checked.
 
         Raises:
             CommandRefused: the server has none, or what it sends is none.
@@ -115,7 +115,7 @@ class ParameterClient:
         """The answer to a command.
 
         Raises:
-            CommandRefused: the server's error, in words.
+            CommandRefused: with the server's error.
             ServerLost: it cannot be reached.
         """
         message = frame(header, body)

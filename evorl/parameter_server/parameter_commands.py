@@ -33,7 +33,7 @@ _RECENT = 100  # pushes that the score is of
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """A push, as whoever records the training is told of it.
+    """A push, as recorders of the training receive it.
 
     Attributes:
         worker: its name.
@@ -55,7 +55,7 @@ class Pushed:
 
 
 class ParameterCommands:
-    """What a parameter server answers.
+    """Commands of a parameter server, with their answers.
 
     Args:
         settings: how pushes are combined.
@@ -121,7 +121,7 @@ class ParameterCommands:
 
     @property
     def is_over(self) -> bool:
-        """Whether all steps were taken, or workers were told to end."""
+        """Return whether all steps were taken, or workers were told to end."""
         return self.ending or self._step >= self._total_steps
 
     def parameters(self) -> Params:
@@ -134,7 +134,7 @@ class ParameterCommands:
         return self._standing(), self._flat() + rest
 
     def n_step(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Where the server stands, and what it expects of workers."""
+        """Return the state of the server, and what it expects of workers."""
         ended = sum(x.episodes[0] for x in self._recent)
         return self._standing() | {
             "pushes": self.pushes,
@@ -179,7 +179,7 @@ class ParameterCommands:
         return answer | self._standing(), b""
 
     def _applied(self, body: bytes, steps: int, worker_step: int) -> bool:
-        """Whether the push counts; then it has been applied."""
+        """Return whether the push counts; then it has been applied."""
         whole = self.layout.num_bytes + self.rest_layout.num_bytes
         if len(body) != whole:
             raise CommandRefused(f"a push has {whole:,} bytes behind its header here, and this one {len(body):,}.")
@@ -216,13 +216,13 @@ class ParameterCommands:
         return self._parameters
 
     def to_json(self) -> dict[str, Any]:
-        """What was answered to whom, for a checkpoint."""
+        """Return the last answer to each worker, for a checkpoint."""
         return {"pushes": self.pushes, "answers": {name: [n, answer] for name, (n, answer) in self._answers.items()}}
 
-    def go_on(self, told: Mapping[str, Any]) -> None:
-        """Take up what ``to_json`` said."""
-        self.pushes = int(told["pushes"])
-        self._answers.update({name: (int(n), dict(answer)) for name, (n, answer) in told["answers"].items()})
+    def go_on(self, stored: Mapping[str, Any]) -> None:
+        """Restore the state that ``to_json`` returned."""
+        self.pushes = int(stored["pushes"])
+        self._answers.update({name: (int(n), dict(answer)) for name, (n, answer) in stored["answers"].items()})
 
 
 def _stays_finite(old: np.ndarray, new: np.ndarray) -> bool:

@@ -37,7 +37,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def lengths(data: bytes, max_header: int = MAX_HEADER) -> tuple[int, int]:
-    """How many bytes of JSON and behind it follow these 8.
+    """Return the numbers of bytes of JSON, and after it, that follow these 8.
 
     Raises:
         WireError: the JSON would be empty or too long.

@@ -37,7 +37,7 @@ _ASK = 1.0  # seconds between two questions to the server whether it is, of a wo
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """What came of a training.
+    """Result of a training.
 
     Attributes:
         agent_state: the agent at its end.
@@ -132,7 +132,7 @@ async def _serve(
 
 @contextlib.contextmanager
 def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[[], bool]]:
-    """Whether the training is to end early: as the caller says, or by a first SIGINT or SIGTERM."""
+    """Return whether the training is to end early: as the caller says, or by a first SIGINT or SIGTERM."""
     if should_stop is not None or threading.current_thread() is not threading.main_thread():
         yield should_stop or (lambda: False)
         return
@@ -150,7 +150,7 @@ def _asked_to_stop(should_stop: Callable[[], bool] | None) -> Iterator[Callable[
 
 @dataclasses.dataclass(frozen=True)
 class Worked:
-    """What a worker did.
+    """Work of a worker.
 
     Attributes:
         pushes: that were answered.
@@ -197,7 +197,7 @@ def work(
 
     Raises:
         ValueError: the config is of another network than the server's, or does not fit what it wants sent.
-        CommandRefused: the server says why not, in words.
+        CommandRefused: with the server's reason.
         ServerLost: it cannot be reached.
     """
     workflow = workflow_of(config)
@@ -245,7 +245,7 @@ class _Link:
         self._params = jax.tree.map(jnp.asarray, self._layout.from_bytes(body))
 
     def is_over_by_now(self) -> bool:
-        """Whether the training is over, of which a worker without simulators would not hear otherwise."""
+        """Return whether the training is over, of which a worker without simulators would not hear otherwise."""
         if not self.is_over and time.monotonic() - self._asked > _ASK:
             self._asked, self.is_over = time.monotonic(), bool(self._client.n_step()["stop"])
         return self.is_over

@@ -37,7 +37,7 @@ _LIMITS = ConnectionLimits(idle_seconds=24 * 3600.0)  # an iteration may take a 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What a client may call.
+    """Commands that a client may call.
 
     Attributes:
         handler: ``(header, body) -> (header, body)``; raises ``CommandRefused`` for what it does not do.
@@ -143,8 +143,8 @@ class CommandServer:
         while True:
             try:
                 header, body_length = await self._next_header(reader, known)
-                if not known and (told := self._refuse_stranger(header)):
-                    raise WireError(told)
+                if not known and (refusal := self._refuse_stranger(header)):
+                    raise WireError(refusal)
                 known = True
                 command = self._commands.get(str(header.get("command")))
                 if body_length > (most := command.max_body if command else 0):

@@ -7,11 +7,14 @@ import dataclasses
 import functools
 from typing import Any
 
+from evorl.config.yaml_text import read_yaml
 from evorl.recorders.row_file import RowFile
 from evorl.recorders.run_status import EVALUATION
 from evorl.reports.recorded_run import Curve, RecordedRun, curves_in, is_sweep
 from evorl.runs.files import RunFolderError
 from evorl.runs.run_state import FINISHED, STOPPED, RunState
+
+_SHOWN = 80  # characters of a cell in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +38,26 @@ class SweptSetting(RecordedRun):
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """That of the sweep, with its values."""
-        from omegaconf import OmegaConf
+        """Config of the sweep with the setting's values.
 
+        Raises:
+            RunFolderError: a value in the table is damaged, or would be looked up.
+        """
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        table = self.folder.sweep_table
         config: Any = OmegaConf.create({**self.sweep.config, "sweep": None})
-        for path, value in self.values:
-            OmegaConf.update(config, path, OmegaConf.create(f"[{value or 'null'}]")[0], merge=False)
+        for path, cell in self.values:
+            try:
+                (value,) = read_yaml(f"[{cell or 'null'}]", str(table))
+                if "${" in f"{value}":
+                    raise ValueError("nothing is looked up for a stored run")
+                OmegaConf.update(config, path, value, merge=False)
+            except (ValueError, OmegaConfBaseException) as error:
+                raise RunFolderError(
+                    f"{table} is damaged: setting {self.number} has {path}={cell[:_SHOWN]!r} ({error})."
+                ) from error
         plain: Any = OmegaConf.to_container(config)
         return plain
 

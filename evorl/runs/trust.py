@@ -27,14 +27,15 @@ _NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_fo
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A setting as a stored command line may give it: no group of another package, no flag, nothing added or removed.
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
+_ENTRY = re.compile(r"\.\d+(?:\.|$)")  # number of an entry of a list, in a path
 _UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # out of the folder of configs
 
 
 def read_stored_config(path: Path) -> Any:
-    """A stored config as an OmegaConf node.
+    """Return a stored config as an OmegaConf node.
 
     Raises:
-        RunFolderError: it cannot be read, is no YAML, no mapping, or more than plain data; in words.
+        RunFolderError: it cannot be read, is no YAML, is no mapping, or is more than plain data.
     """
     import yaml
     from omegaconf import OmegaConf
@@ -79,6 +80,11 @@ def foreign_names(config: Any) -> dict[str, str]:
     return {path: value for path, value in texts if _is_foreign(path, value)}
 
 
+def settable(path: str) -> str:
+    """Return the setting by which a command line gives the value at a path: of an entry of a list, the list."""
+    return _ENTRY.split(path, maxsplit=1)[0]
+
+
 def _is_foreign(path: str, value: str) -> bool:
     *above, key = path.split(".")
     if (above or [key])[0] in _NOT_BUILT_FROM:
@@ -109,7 +115,8 @@ def refuse_foreign_code(
         if not _is_given(path, overrides) and not is_granted(name)
     }
     if names:
-        give = f"give {as_arguments(names)} with the command, or trust=true for all that it names"
+        given = {settable(path): name if settable(path) == path else "[...]" for path, name in names.items()}
+        give = f"give {as_arguments(given)} with the command, or trust=true for all that it names"
         raise RunFolderError(
             f"The config in {folder} would have code executed that is not of evorl: {as_arguments(names)}. "
             f"If you trust it, {give if can_be_given else 'give trust=true'} (in Python: load_config(trust=True))."
@@ -150,12 +157,18 @@ def refuse_composed_code(words: Iterable[Any], source: str, remedy: str = _TRUST
         remedy: a sentence on what to do, for messages.
 
     Raises:
-        RunFolderError: there is another word, a value has ``${`` in it, or leads out of the folder of configs.
+        RunFolderError: there is another word, a value that Hydra reads as ``${...}``, or one that leads out of the
+            folder of configs.
     """
     for word in words:
-        plain = _PLAIN_OVERRIDE.fullmatch(word) if isinstance(word, str) else None
-        if plain is None or "${" in word or _UPWARDS.search(word):
+        if not isinstance(word, str) or not _is_plain_override(word):
             raise RunFolderError(
                 f"{source} has {str(word)[:_SHOWN]!r} in a command line. Only settings such as seed=1 are taken from "
                 f"there: no flags, nothing of hydra, no + or ~, no ${{...}}, no .. in paths. {remedy}"
             )
+
+
+def _is_plain_override(word: str) -> bool:
+    unescaped = word.replace("\\", "")  # Hydra reads $\{x\} as ${x}, which OmegaConf looks up
+    leads_out = _UPWARDS.search(word) or _UPWARDS.search(unescaped)
+    return _PLAIN_OVERRIDE.fullmatch(word) is not None and "${" not in unescaped and not leads_out

@@ -15,7 +15,7 @@ QUICKLY_SUMMED = 4096  # numbers that one core sums up sooner than several share
 
 
 class ObservationError(ValueError):
-    """A state that is none of the observation space, in words."""
+    """A state is not in the observation space."""
 
 
 def observation_from(state: Any, space: Space, name: str = "state") -> Any:
@@ -78,7 +78,7 @@ def _require_room(array: np.ndarray, dtype: np.dtype, name: str) -> None:
 
 
 def _is_usual(state: Any, space: Space) -> bool:
-    """Whether it is an element already, by the quickest of checks: what nearly every message shows."""
+    """Return whether it is an element already, by the quickest of checks: what nearly every message shows."""
     if type(state) is not np.ndarray or type(space) is not Box or state.dtype != space.dtype:
         return False
     if state.shape != space.shape or not 0 < state.size < QUICKLY_SUMMED:

@@ -29,7 +29,7 @@ _MODES.update({"I;16": ("uint16", 1), "I": ("int32", 1), "F": ("float32", 1)})
 
 
 class ProtocolError(Exception):
-    """What came is no RLX, or what should go is too large for it."""
+    """The received bytes are no RLX, or a message to send is too large for it."""
 
 
 class ConnectionClosed(ProtocolError):
@@ -38,7 +38,7 @@ class ConnectionClosed(ProtocolError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is taken from the other side at most, so that it cannot make this one run out of memory."""
+    """Limits of what the other side may send, so that it cannot exhaust the memory."""
 
     max_frame: int = 16 * 2**20  # bytes of a payload
     max_depth: int = 16  # lists and dicts in one another

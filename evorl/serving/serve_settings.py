@@ -15,7 +15,7 @@ _REMEDY = "give serve.token=..., the same to all clients"
 
 
 class ServeSettings(PyTreeNode):
-    """Where a server listens, and what it allows.
+    """Addresses and limits of a server.
 
     Attributes:
         bind: address and port for the RLX protocol over TCP.

@@ -25,7 +25,7 @@ MAX_STEP = 2.0**53  # of a metric: up to there a float64 holds all whole numbers
 
 
 class Host(Protocol):
-    """Who answers: what a session needs of a server."""
+    """Interface of a server to its sessions."""
 
     obs_space: Space
     action_space: Space
@@ -57,11 +57,11 @@ class Host(Protocol):
 
 
 class SessionError(ValueError):
-    """What a client may not say, in words; the conversation goes on."""
+    """A message that is refused; the conversation goes on."""
 
 
 class Refused(SessionError):
-    """What ends the conversation: a wrong token, or no room."""
+    """A refusal that ends the conversation: a wrong token, or no room."""
 
 
 class Session:
@@ -85,7 +85,7 @@ class Session:
 
     @property
     def has_begun(self) -> bool:
-        """Whether init was understood."""
+        """Return whether init was understood."""
         return self._place is not None
 
     def receive(self, message: Mapping[str, Any]) -> None:

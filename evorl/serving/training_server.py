@@ -144,7 +144,7 @@ class TrainingServer(ByValue):
         return jax.tree.unflatten(treedef, arrays)
 
     def _told(self, lag: float, message: Callable[[str], None]) -> PyTreeDict:
-        """What the server is doing, as metrics."""
+        """Return the activity of the server, as metrics."""
         (before, answered), now = self._counted, time.perf_counter()
         self._counted = (now, self.switchboard.num_answers)
         dropped = self._segments.dropped - self._dropped

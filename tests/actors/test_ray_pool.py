@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
+from evorl.config import gate
 from tests.actors.test_actor_loop import after, build
 from tests.conformance.env import assert_trees_equal
 
@@ -27,3 +30,25 @@ def test_ray_gives_the_same_numbers_and_replaces_what_was_killed() -> None:
     assert told == ["Actor 1 lost its process: replaced; its running episodes are dropped, nothing else is lost."]
     workflow.close()
     assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_ray_is_not_started_in_the_folder_of_a_stranger(
+    is_restricted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes import modules from the folder in which it was started, before all others."""
+    ray = pytest.importorskip("ray", reason="install the extra ray")
+    from evorl.actors.ray_pool import RayPool
+
+    started_in: list[Path] = []
+    monkeypatch.setattr(ray, "init", lambda **_: started_in.append(Path.cwd()))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    with gate.scope():
+        if is_restricted:
+            gate.distrust("a test")
+        RayPool("evorl.actors.worker:Worker", dict).close()
+    assert (started_in == [tmp_path]) is not is_restricted
+    assert len(started_in) == 1
+    assert Path.cwd() == tmp_path

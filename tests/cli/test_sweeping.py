@@ -150,3 +150,15 @@ def test_the_best_of_a_sweep_is_drawn_and_loaded(
     assert evorl.render(run=best, episodes=1, size=24, frames=2, format="png").stat().st_size
     assert re.search(r"seed_number=[01] of 2 seeds \(the best by evaluation", capsys.readouterr().out)
     assert evorl.load_policy(best)(np.zeros(4)) in (0, 1)
+
+
+def test_nothing_is_looked_up_for_a_setting() -> None:
+    """Settings of a trial come from the journal of a search, which a stranger may have written."""
+    from omegaconf import OmegaConf
+
+    from evorl.cli.sweeping import of_setting
+
+    config = OmegaConf.create({"title": None, "agent": {"network": None}})
+    for value in ("${oc.env:HOME}", ["${oc.env:HOME}"], {"torso": "x${oc.env:HOME}"}):
+        with pytest.raises(ValueError, match=r"agent\.network=.*nothing is looked up"):
+            of_setting(config, {"agent.network": value})

@@ -75,3 +75,17 @@ def test_a_table_of_another_sweep_is_told(sweep: RecordedRun) -> None:
     write_sweep(sweep.folder.sweep_table, [{"seed": 1}], {0: {}}, 2)
     with pytest.raises(RunFolderError, match=r"sweep.csv is no table of the settings of ppo-sweep\."):
         settings_or_itself(sweep)
+
+
+@pytest.mark.parametrize("cell", ['"${oc.env:HOME}"', "'${'", "[", "1, 2", "!!python/name:os.system", "*x", "\x1b"])
+def test_a_value_that_is_no_plain_one_is_damage(cell: str, sweep: RecordedRun) -> None:
+    import csv
+
+    table = sweep.folder.sweep_table
+    with table.open(newline="") as file:
+        header, first, *others = csv.reader(file)
+    first[header.index("agent.network")] = cell
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows([header, first, *others])
+    with pytest.raises(RunFolderError, match=r"is damaged: setting 0 has agent\.network="):
+        _ = settings_or_itself(sweep)[0].config

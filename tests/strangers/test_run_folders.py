@@ -136,6 +136,27 @@ def test_one_name_that_the_user_gives_brings_in_no_other(
     assert "workflow" not in said.partition("If you trust")[0]
 
 
+@pytest.mark.parametrize(
+    ("env", "given"),
+    [
+        ({"factory": "stranger:make"}, "env.factory=stranger:make"),
+        (
+            {"library": "gymnasium", "name": "CartPole-v1", "wrappers": ["a", {"name": "b", "f": "stranger:make"}]},
+            "env.wrappers=[...]",
+        ),
+    ],
+)
+def test_the_setting_that_a_message_proposes_can_be_given(
+    env: dict[str, Any], given: str, tmp_path: Path, refused: Refused
+) -> None:
+    folder = store(tmp_path, {"env": env})
+    said = refused("evaluate", f"run={folder}")
+    assert f"give {given} with" in said.replace("'", "")
+    said = refused("evaluate", f"run={folder}", given.replace("[...]", "[stranger:wrapper]"))
+    assert "has no effect here" not in said
+    assert "no setting" not in said
+
+
 def test_what_the_user_gives_or_trusts_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:

@@ -61,6 +61,15 @@ def test_a_worker_looks_nothing_up_for_a_server(
     assert "nothing is looked up" in refused("work", "127.0.0.1:7000")
 
 
+@pytest.mark.parametrize("seed", [None, [1], {}, "x", 1.5, -1, 10**400, True])
+def test_a_seed_that_is_none_is_one_sentence(
+    seed: Any, stranger: StrangerCode, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HostileServer.handed_out = {**CONFIG, "seed": seed, "compilation_cache": False, "devices": 1}
+    monkeypatch.setattr("evorl.parameter_server.parameter_client.ParameterClient", HostileServer)
+    assert "seed must be" in refused("work", "127.0.0.1:7000")
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if isinstance(NAMES[name].get("env"), dict)])
 def test_an_episode_names_nothing_that_is_executed(
     name: str, tmp_path: Path, stranger: StrangerCode, refused: Refused
