@@ -1,7 +1,8 @@
-"""Rewards and observations of a rollout that are not finite: found in the program, reported on the host.
+"""Rewards and observations of environments that are not finite: found in the program, reported on the host.
 
 Such numbers make losses NaN, and running statistics of observations for the rest of the run. Environments are checked
-before losses, so that a run that an environment broke does not blame the learning rate.
+before losses, so that a run that an environment broke does not blame the learning rate. In a generation of evolution an
+individual whose simulation breaks gets the worst fitness; it is a fault only if every episode is broken.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 
 from evorl.config.names import load
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 ENV_FAULTS = "env_faults"  # an entry of the metrics of a program, which never leaves ``Workflow.iterate``
 _KINDS = ("rewards", "observations", "observations")  # before a step, and after it
+_ALL_RETURNS = len(_KINDS)  # the kind of a generation without a finite return
 _NONE = np.iinfo(np.int32).max
 
 
@@ -45,8 +48,12 @@ def env_faults(experience: Any) -> jax.Array | None:
 
     Returns:
         int32 ``[3]``: the step in the rollout from 0 on (the largest int32 where all is finite), the number of the
-        environment, and which of ``_KINDS``; ``None`` where the experience is no rollout ``[T, B, ...]``.
+        environment, and which of ``_KINDS``. Of a generation of episodes 0, 0, and ``_ALL_RETURNS`` where no return
+        is finite. ``None`` where the experience is neither a rollout ``[T, B, ...]`` nor a generation.
     """
+    if isinstance(experience, EpisodeOutcomes):
+        step = jnp.where(jnp.isfinite(experience.returns).any(), _NONE, 0)
+        return jnp.stack([step, jnp.zeros_like(step), jnp.full_like(step, _ALL_RETURNS)]).astype(jnp.int32)
     is_rollout = isinstance(experience, SampleBatch) and getattr(experience.dones, "ndim", None) == 2
     if not is_rollout:
         return None
@@ -103,10 +110,12 @@ def without_env_faults(
     of_run = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
     seed = f" of seed {seeds[0]}" if found.shape[1] > 1 else ""
     title = workflow.env.title or type(workflow.env.unwrapped).__name__
+    where = f"environment {number}{seed} of {title} gave {_KINDS[kind % _ALL_RETURNS]}"
+    if kind == _ALL_RETURNS:
+        where, of_run = f"all episodes{seed} in {title} had returns", "their ends"
     raise load("evorl.execution.learning:TrainingDiverged")(
-        f"environment {number}{seed} of {title} gave {_KINDS[kind]} that are not finite (NaN or infinite) at {of_run}, "
-        f"in iteration {iteration:,}: mend the environment (evorl check-env plays random actions in it), or replace "
-        "such numbers by a wrapper."
+        f"{where} that are not finite (NaN or infinite) at {of_run}, in iteration {iteration:,}: mend the environment "
+        "(evorl check-env plays random actions in it), or replace such numbers by a wrapper."
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from evorl.envs import Box, Discrete, Env, EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
+from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.execution.env_faults import env_faults, refuse_faulty_rollout
 from evorl.execution.learning import TrainingDiverged
 from evorl.sample_batch import SampleBatch
@@ -55,6 +56,21 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
         workflow.learn(key=0)
     assert "step 7 of it" in str(caught.value)
     assert "learning rate" not in str(caught.value)
+
+
+def test_a_generation_without_a_finite_return_blames_the_environment() -> None:
+    workflow = small("neuroevolution", {"factory": f"{__name__}:Breaking", "what": "reward", "max_episode_steps": 10})
+    with pytest.raises(TrainingDiverged, match=r"all episodes in .*Breaking had returns that are not finite") as caught:
+        workflow.learn(key=0)
+    assert "in iteration 1:" in str(caught.value)
+    assert "learning rate" not in str(caught.value)
+
+
+def test_one_broken_episode_of_a_generation_is_no_fault() -> None:
+    nothing = PyTreeDict()
+    outcomes = EpisodeOutcomes(jnp.array([[np.nan], [1.0]]), jnp.ones((2, 1), jnp.int32), nothing, nothing, None)
+    found = [env_faults(x) for x in (outcomes, outcomes.replace(returns=jnp.array([[np.nan], [np.inf]])))]
+    assert [int(fault[0]) == np.iinfo(np.int32).max for fault in found if fault is not None] == [True, False]
 
 
 def test_actors_name_the_environment_too() -> None:
