@@ -36,6 +36,12 @@ class BoxIntervals:
                 f"{int(count.max()):,} in {env_space!r}. Give it closer bounds, as in Box(0, 100, dtype=int32), or a "
                 "float dtype."
             )
+        for box in boxes:
+            if not _is_float(box) and box.dtype.itemsize == 8 and not _fits_32_bits(box):
+                raise NoActionConversion(
+                    f"JAX computes in 32 bits, which do not hold the actions of {box!r}. Give it bounds within int32, "
+                    "and let the environment add what is above."
+                )
         # A single end at the smallest or largest number of a dtype is no bound.
         far = np.concatenate(
             [
@@ -118,7 +124,8 @@ class BoxIntervals:
         if self._is_bounded.any():
             # Sixteenths: the difference of the ends may overflow, and its inverse be too small for a float32.
             low, high = self._low / 16, self._high / 16
-            has_range = self._is_bounded & ~self._is_whole & (high > low)
+            # XLA flushes subnormal numbers to zero: a smaller range would divide by it.
+            has_range = self._is_bounded & ~self._is_whole & (high - low >= np.finfo(np.float32).tiny)
             share = (value / 16 - low) / np.where(has_range, high - low, np.float32(1))
             share = self._where(xp, has_range, share, xp.full_like(share, 0.5))
             if self._is_whole.any():
@@ -139,24 +146,33 @@ def _is_float(box: Box) -> bool:
     return bool(jnp.issubdtype(box.dtype, jnp.floating))
 
 
+def _fits_32_bits(box: Box) -> bool:
+    room = np.iinfo(jax.dtypes.canonicalize_dtype(box.dtype))
+    return bool(np.all(box.low >= room.min) and np.all(box.high <= room.max))
+
+
 def array_namespace(*arrays: Any) -> Any:
     """Return ``jax.numpy`` if one of the arrays is JAX's, else ``numpy``."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def _as_elements(xp: Any, box: Box, value: Any) -> Any:
-    """Return ``value`` in the dtype of a Box, where of whole numbers it is the distance from the lower end."""
+    """Return ``value`` in the dtype of a Box, where of whole numbers it is the distance from the lower end.
+
+    JAX takes the half of a dtype of 64 bits unless it is configured for these.
+    """
+    dtype = box.dtype if xp is np else jax.dtypes.canonicalize_dtype(box.dtype)
     if not _is_float(box):
-        if box.dtype == np.bool_:
+        if dtype == np.bool_:
             return (value + box.low) > 0
-        wide = box.dtype if box.dtype.itemsize >= 4 else np.dtype(np.int32)
-        return (value.astype(wide) + box.low.astype(wide)).astype(box.dtype)
-    if value.dtype == box.dtype:
+        wide = dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
+        return (value.astype(wide) + box.low.astype(wide)).astype(dtype)
+    if value.dtype == dtype:
         return value
-    value = value.astype(box.dtype)
+    value = value.astype(dtype)
     is_exact = all(np.array_equal(end.astype(np.float32).astype(box.dtype), end) for end in (box.low, box.high))
     # Rounded to fewer digits, a number may be beyond the ends.
-    return value if is_exact and box.dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(box.dtype)
+    return value if is_exact and dtype.itemsize >= 4 else xp.clip(value, box.low, box.high).astype(dtype)
 
 
 def _compute_dtype(leaf: Any) -> Any:

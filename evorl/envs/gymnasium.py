@@ -12,6 +12,7 @@ import numpy as np
 from evorl.config.gate import admit, admit_arguments
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_list, checked_mapping, checked_value
+from evorl.envs.gymnasium_answers import CheckedAnswers
 from evorl.envs.gymnasium_atari import with_lives_as_episodes
 from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
@@ -272,7 +273,10 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         single.close()
         # A fork of a process with JAX's threads can hang: workers are started from the beginning.
         self._env = AsyncVectorEnv(
-            [make] * num_envs, shared_memory=True, context="spawn", autoreset_mode=AutoresetMode.DISABLED
+            [functools.partial(CheckedAnswers, make, obs_key)] * num_envs,
+            shared_memory=True,
+            context="spawn",
+            autoreset_mode=AutoresetMode.DISABLED,
         )
 
     def reset(self, seeds: np.ndarray) -> Any:

@@ -91,6 +91,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
         for copy in np.flatnonzero(masks[:, 0]).tolist():
             seen = self._called(copy, "reset", lambda env, c=copy: as_start(env.reset(seed=int(seeds[c * num_agents]))))
+            self._check_agents(copy, self._envs[copy].agents, observations=seen)
             for i, agent in enumerate(self._agents):
                 if agent in seen:
                     self._put(batch, copy, i, seen[agent])
@@ -109,8 +110,12 @@ class PettingZooVectorEnv(HostVectorEnv):
             rows = {agent: converted[copy * len(self._agents) + i] for i, agent in enumerate(self._agents)}
             sent = {agent: rows[agent] for agent in acting}
             seen, paid, ended, cut, info = self._called(copy, "step", lambda env, sent=sent: as_step(env.step(sent)))
+            staying = [agent for agent in acting if agent in env.agents]
+            self._check_agents(copy, staying, observations=seen, rewards=paid, terminations=ended, truncations=cut)
             ended, cut = self._flags(copy, acting, "terminations", ended), self._flags(copy, acting, "truncations", cut)
             over = self._note_ends(copy, acting, ended, cut)
+            going_on = [agent for i, agent in enumerate(self._agents) if agent in acting and not self._gone[copy, i]]
+            self._check_agents(copy, going_on, observations=seen)  # also of a cut episode, whose value counts
             termination[copy], truncation[copy] = over & self._gone[copy], over & ~self._gone[copy]
             for i, agent in enumerate(self._agents):
                 if agent in acting:
@@ -157,6 +162,19 @@ class PettingZooVectorEnv(HostVectorEnv):
             first = copy * len(self._agents)
             who = f"environments {first} to {first + len(self._agents) - 1} (copy {copy})"
             raise failure_of(who, method, error) from error
+
+    @staticmethod
+    def _check_agents(copy: int, agents: Sequence[Any], **parts: Any) -> None:
+        """Raise ``HostEnvError`` unless every part of an answer is a dict with an entry for each of ``agents``."""
+        for name, part in parts.items():
+            if not isinstance(part, Mapping):
+                raise HostEnvError(f"{name} of copy {copy} must be a dict by agent, got {type(part).__name__}.")
+            missing = [str(agent) for agent in agents if agent not in part]
+            if missing:
+                raise HostEnvError(
+                    f"{name} of copy {copy} must have an entry for each of its agents, and {', '.join(missing)} have "
+                    "none: return one, or remove them from env.agents."
+                )
 
     def _put(self, batch: Any, copy: int, number: int, seen: Any) -> None:
         row = copy * len(self._agents) + number

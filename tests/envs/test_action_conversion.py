@@ -245,6 +245,7 @@ def test_bounded_boxes_cost_no_more_than_their_affine_map(space: Box) -> None:
         (TupleSpace([Discrete(2), Box(0.0, 1.0, (1,))]), "choices .* or in Boxes"),
         (MultiDiscrete([200, 200]), r"40,000 combinations.*16,384"),
         (Box(-np.inf, np.inf, (1,), np.int32), r"16,777,216 whole numbers.*4,294,967,296.*Box\(0, 100"),
+        (Box(2**40, 2**40 + 5, (1,), np.int64), "32 bits.*bounds within int32"),
         (Box(0.0, 1.0, (0,)), "at least one number"),
         (MultiDiscrete(np.zeros(0, int)), "at least one choice"),
         (DictSpace({}), "choices .* or in Boxes"),
@@ -255,6 +256,22 @@ def test_what_no_agent_can_do_is_refused(space: Space, says: str) -> None:
     assert action_conversion(space) is None
     with pytest.raises(NoActionConversion, match=says):
         ActionConversion(space)
+
+
+@pytest.mark.parametrize(("dtype", "half"), [(np.float64, jnp.float32), (np.int64, jnp.int32), (np.uint64, jnp.uint32)])
+def test_jax_gives_the_half_of_64_bits_and_numpy_all(dtype: Any, half: Any) -> None:
+    conversion = ActionConversion(Box(0, 3, (2,), dtype))
+    ends = np.array([-1.0, 1.0], np.float32)
+    for action, expected in ((ends, dtype), (jnp.asarray(ends), half)):
+        played = conversion.to_env(action)
+        assert played.dtype == expected
+        np.testing.assert_array_equal(played, [0, 3])
+
+
+def test_a_range_of_subnormal_numbers_has_finite_actions() -> None:
+    conversion = ActionConversion(Box(0.0, 1e-40, (1,)))
+    for action in (np.ones(1, np.float32), jnp.ones(1)):
+        np.testing.assert_array_equal(conversion.to_agent(conversion.to_env(action)), [0.0])
 
 
 def test_conversions_are_compared_by_value() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,49 @@ def test_failure_of_a_copy_names_its_rows() -> None:
         HostEnvError, match=r"environments 3 to 5 \(copy 1\) failed in step: ZeroDivisionError: the flo"
     ):
         env.step(np.ones(6, np.int32))
+
+
+class Forgetful(WalkGame):
+    """Changes one part of its answers: observations of a reset (5), or a part of those of steps."""
+
+    def __init__(self, part: int, change: Callable[[dict], Any]) -> None:
+        super().__init__()
+        self._part, self._change = part, change
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        seen, info = super().reset(seed, options)
+        return (self._change(seen) if self._part == 5 else seen), info
+
+    def step(self, actions: dict) -> Any:
+        answer = super().step(actions)
+        return tuple(self._change(part) if i == self._part else part for i, part in enumerate(answer))
+
+
+PARTS = {5: "observations", 0: "observations", 1: "rewards", 2: "terminations", 3: "truncations"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda part: None, "must be a dict by agent, got NoneType"),
+        (lambda part: {name: x for name, x in part.items() if name != "walker_1"}, "entry for each.*walker_1"),
+    ],
+)
+def test_a_part_that_misses_an_agent_is_not_taken_for_zeros(part: int, change: Any, says: str) -> None:
+    env = PettingZooVectorEnv(lambda: Forgetful(part, change), 3)
+    with pytest.raises(HostEnvError, match=f"{PARTS[part]} of copy 0.*{says}"):
+        env.reset(SEEDS)
+        env.step(WALK)
+
+
+def test_a_cut_episode_needs_its_last_observations() -> None:
+    game = Forgetful(0, lambda part: {})
+    game._max_cycles = 1
+    env = PettingZooVectorEnv(lambda: game, 3)
+    env.reset(SEEDS)
+    with pytest.raises(HostEnvError, match=r"observations of copy 0.*walker_0, walker_1, walker_2"):
+        env.step(WALK)
 
 
 def test_unknown_metric_is_told() -> None:

@@ -230,7 +230,9 @@ class Simulators:
                 f"{name} must be numbers that {np.dtype(dtype).name} holds at step {step}, got {array.dtype.name} with "
                 f"{array.min()} to {array.max()}."
             )
-        if array.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(dtype, copy=False)
+        if array.dtype.kind not in "biu":  # checked after the conversion: a large float64 is an infinite float32
             bad = ~np.isfinite(array)
             if bad.any():
                 bad = bad.reshape(len(array), -1).any(axis=1) & (True if mask is None else mask)
@@ -238,7 +240,7 @@ class Simulators:
                 raise HostEnvError(
                     f"environment {int(bad.argmax())} gave {name} numbers that are not finite at step {step}."
                 )
-        return array.astype(dtype, copy=False)
+        return array
 
 
 def joined_bytes(numbers: Mapping[str, np.ndarray]) -> np.ndarray:

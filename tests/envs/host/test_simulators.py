@@ -106,6 +106,8 @@ def test_a_restart_is_of_the_rows_it_names() -> None:
         ({"obs": {"a": np.zeros((2, 2))}}, r"observation must have the shape \[2, 2\] at step 1, got \[\]"),
         ({"reward": np.zeros(3)}, r"reward must have the shape \[2\] at step 1"),
         ({"reward": np.array([0.0, np.nan])}, "environment 1 gave reward numbers that are not finite at step 1"),
+        ({"reward": np.array([0.0, 1e300])}, "environment 1 gave reward numbers that are not finite at step 1"),
+        ({"obs": np.full((2, 2), 1e300)}, "environment 0 gave observation numbers that are not finite at step 1"),
         ({"obs": np.full((2, 2), np.inf)}, "environment 0 gave observation numbers that are not finite at step 1"),
     ],
 )

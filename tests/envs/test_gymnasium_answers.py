@@ -1,0 +1,56 @@
+"""Answers that Gymnasium would convert silently are refused in the process that gives them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.envs.gymnasium import AsyncGymnasiumEnv
+from evorl.envs.gymnasium_answers import CheckedAnswers
+from evorl.envs.host.host_vector_env import HostEnvError
+from tests.envs.host.test_answers import Answering
+
+SILENT: list[tuple[dict[int, Any], str]] = [
+    ({0: {"a": np.zeros(2), "b": 1.5}}, "'b' must be numbers that its space of int32 holds, got 1.5"),
+    ({0: {"a": None, "b": 1}}, "'a' must be numbers"),
+    ({1: None}, "reward must be a single number, got NoneType"),
+    ({1: np.ones(1)}, "reward must be a single number"),
+    ({2: None}, "terminated must be True or False, got NoneType"),
+    ({3: "no"}, "truncated must be True or False, got str"),
+    ({4: None}, "info must be a dict, got NoneType"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), SILENT, ids=[says for _, says in SILENT])
+def test_wrong_answers_are_refused(changes: dict[int, Any], says: str) -> None:
+    env = CheckedAnswers(functools.partial(Answering, changes), None)
+    env.reset(seed=0)
+    env.step(0)
+    with pytest.raises(HostEnvError, match=says):
+        env.step(0)
+
+
+def test_a_wrong_start_is_refused() -> None:
+    with pytest.raises(HostEnvError, match="must be a dict with a, b, got NoneType"):
+        CheckedAnswers(functools.partial(Answering, {5: (None, {})}), None).reset(seed=0)
+
+
+def test_other_entries_than_the_one_that_is_used_may_be_anything() -> None:
+    env = CheckedAnswers(functools.partial(Answering, {0: {"a": None, "b": 1}}), "b")
+    env.reset(seed=0)
+    env.step(0)
+    assert env.step(0)[0]["b"] == 1
+
+
+def test_processes_refuse_them_too() -> None:
+    env = AsyncGymnasiumEnv(functools.partial(Answering, {2: None}), 2)
+    try:
+        env.reset(np.arange(2, dtype=np.uint64))
+        env.step(np.zeros(2, np.int64))
+        with pytest.raises(HostEnvError, match="terminated must be True or False, got NoneType"):
+            env.step(np.zeros(2, np.int64))
+    finally:
+        env.close()
