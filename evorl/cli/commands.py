@@ -111,6 +111,12 @@ COMMANDS: dict[str, Command] = {
         "evorl.cli.env_checking:check_env_from_arguments",
         "evorl.cli.env_checking:OPTIONS",
     ),
+    "check-client": Command(
+        "Check a client of the RLX protocol by scripted conversations, or print the protocol's test vectors.",
+        "[command='node client.js {address}'] [bind=127.0.0.1:7001] [only=answer-*] | vectors [to=vectors.json]",
+        "evorl.cli.client_check:check_client_from_arguments",
+        "evorl.cli.client_check:OPTIONS",
+    ),
     "new": Command(
         "Make the folder of an app: a simulator in plain Python and one file of settings.",
         "<folder> [algorithm=<name>] [env=bandit|gymnasium|gymnasium/<id>|vizdoom|deepmind-lab|empty]",

@@ -73,6 +73,11 @@ class AgentProxy:
         self._socket: socket.socket | None = None
         self._reader = FrameReader(limits.max_frame)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is open: ``connect`` has succeeded, and no fault has closed it since."""
+        return self._socket is not None
+
     def connect(self, retry: int = 6) -> None:
         """Open the connection in at most ``retry`` tries, with pauses of 0.5 to 6 seconds between them.
 

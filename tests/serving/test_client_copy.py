@@ -13,15 +13,16 @@ import pytest
 
 from evorl.serving import rlx
 from evorl.serving.client_copy import client_text, main
+from tests.support.doc_pages import ROOT
 from tests.support.rlx_server import RlxServer, agent_answers
 
-VECTORS = Path(__file__).with_name("rlx_vectors.json")
+VECTORS = ROOT / "evorl" / "serving" / "rlx_vectors.json"
 ALONE = """
 import json, sys
 sys.path.insert(0, ".")
 import evorl_client as client
 
-for vector in json.load(open(sys.argv[1], encoding="utf-8")):
+for vector in json.load(open(sys.argv[1], encoding="utf-8"))["messages"][:11]:
     wire = bytes.fromhex(vector["wire"])
     message = client.decode(wire)
     if "ndarray" not in vector["name"]:

@@ -7,7 +7,6 @@ import random
 import struct
 import time
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from evorl.serving.protocol_vectors import vectors_text
 from evorl.serving.rlx import FrameReader, Image, Limits, ProtocolError, decode, encode, frame
 
-VECTORS = json.loads(Path(__file__).with_name("rlx_vectors.json").read_text("utf-8"))
+VECTORS = json.loads(vectors_text())["messages"][:11]  # those of RELAAX
 PAYLOADS = [bytes.fromhex(vector["wire"]) for vector in VECTORS]
 UPDATE = {"command": "update", "reward": None}
 MESSAGES: list[dict[str, Any]] = [  # in the order of the vectors

@@ -1,0 +1,172 @@
+"""``evorl check-client``: checks a client of the RLX protocol, and prints the protocol's test vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import math
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl.apps.child import Child
+from evorl.apps.prefixed_log import PrefixedLog
+from evorl.cli.command_options import Option, read_options
+
+if TYPE_CHECKING:
+    from evorl.serving.conformance import Check
+
+OPTIONS = {
+    "bind": Option("127.0.0.1:7001", "address that the client connects to; port 0 chooses a free one"),
+    "command": Option("", "program to start for each check, in which {address} is the address"),
+    "only": Option("", "names of the checks to play, separated by commas; * matches any text"),
+    "skip": Option("", "names of checks to leave out"),
+    "seconds": Option(10.0, "time limit for a connection and for each message"),
+    "to": Option("", "with vectors: file to write instead of printing them"),
+}
+_VECTORS = "vectors"
+
+
+def check_client_from_arguments(arguments: Sequence[str]) -> None:
+    """Check a client, or print the test vectors.
+
+    Args:
+        arguments: options, or ``vectors`` with the option ``to``.
+
+    Raises:
+        ValueError: a check has failed, the client does not connect, or an argument cannot be used.
+        OSError: the address is taken, or the file cannot be written.
+    """
+    settings, unnamed = read_options(arguments, OPTIONS, "evorl check-client", unnamed=_VECTORS)
+    if unnamed not in ([], [_VECTORS]):
+        raise ValueError(
+            f"{' '.join(unnamed)!r} is not an argument of evorl check-client: give {_VECTORS}, or options."
+        )
+    if unnamed:
+        _write_vectors(settings["to"])
+        return
+    if settings["to"]:
+        raise ValueError(f"to={settings['to']} is an option of evorl check-client {_VECTORS}, which writes a file.")
+    _check(settings)
+
+
+def _write_vectors(file: str) -> None:
+    from evorl.serving.protocol_vectors import vectors_text
+
+    if not file:
+        print(vectors_text(), end="")
+        return
+    Path(file).write_text(vectors_text(), encoding="utf-8")
+    print(f"wrote {file}")
+
+
+def _check(settings: dict[str, Any]) -> None:
+    from evorl.serving.conformance import NoConnectionError, run_checks
+    from evorl.sockets.access import host_and_port, is_this_machine
+
+    checks, seconds = _chosen_checks(settings["only"], settings["skip"]), _seconds(settings["seconds"])
+    host, port = host_and_port(settings["bind"], "bind")
+    if not is_this_machine(host):
+        raise ValueError(f"bind={settings['bind']} can be reached from other machines: listen on 127.0.0.1.")
+    failed = []
+    with _listening(host, port) as listener, contextlib.ExitStack() as stack:
+        address = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        start = None
+        if settings["command"]:
+            program = _ClientProgram(settings["command"], address)
+            stack.callback(program.end)
+            start = program.start
+        else:
+            print(f"Waiting for the client at {address}", flush=True)
+        width = max(len(check.name) for check in checks)
+        num_played = 0
+        try:
+            for result in run_checks(checks, listener, seconds, start):
+                num_played += 1
+                verdict = "passed" if result.failure is None else f"FAILED: {result.failure}"
+                print(f"{result.name:{width}s}  {verdict}", flush=True)
+                failed += [result.name] if result.failure else []
+        except NoConnectionError as error:
+            remedy = "command=... starts a program anew for each check; without it the client has to connect again"
+            raise ValueError(f"{error} {num_played} of {len(checks)} checks were played; {remedy}.") from None
+    if failed:
+        raise ValueError(f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}.")
+    print(f"All {len(checks)} checks passed.")
+
+
+def _chosen_checks(only: str, skip: str) -> list[Check]:
+    """Return the checks whose names match; raise ``ValueError`` for a pattern that matches no check."""
+    from evorl.config.names import no_such
+    from evorl.serving.conformance_checks import all_checks
+
+    checks = all_checks()
+    names = [check.name for check in checks]
+    chosen = {}
+    for option, text in (("only", only), ("skip", skip)):
+        patterns = [pattern.strip() for pattern in text.split(",") if pattern.strip()]
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise ValueError(f"{option}={text}: {no_such('check', pattern, names)}")
+        chosen[option] = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    remaining = (chosen["only"] or set(names)) - chosen["skip"]
+    if not remaining:
+        raise ValueError(f"only={only} and skip={skip} leave no check.")
+    return [check for check in checks if check.name in remaining]
+
+
+def _seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 < seconds < math.inf:
+        raise ValueError(f"seconds must be a positive number, got {value!r}.")
+    return seconds
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise OSError(f"bind={host}:{port} cannot be used: {error.strerror or error}.") from error
+    with listener:
+        yield listener
+
+
+class _ClientProgram:
+    """The client's program, started anew for each check.
+
+    Args:
+        command: the program and its arguments; ``{address}`` becomes the address.
+        address: that it connects to.
+
+    Raises:
+        ValueError: the command cannot be read.
+    """
+
+    def __init__(self, command: str, address: str) -> None:
+        try:
+            self._words = [word.replace("{address}", address) for word in shlex.split(command)]
+        except ValueError as error:
+            raise ValueError(f"command={command} cannot be read: {error}.") from None
+        if not self._words:
+            raise ValueError("command is empty: give a program, as in command='node client.js {address}'.")
+        self._log = PrefixedLog(sys.stderr)
+        self._child: Child | None = None
+
+    def start(self) -> Callable[[], bool]:
+        """End the program and start it again; return a function that tells whether it runs."""
+        self.end()
+        self._child = child = Child("client", self._words, Path.cwd(), {}, self._log)
+        return lambda: child.status is None
+
+    def end(self) -> None:
+        """End the program, if it was started."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None

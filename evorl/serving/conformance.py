@@ -1,0 +1,300 @@
+"""Checks of an RLX client: a server plays a scripted conversation for each check and judges the client's messages.
+
+The client under test is an echo program of about twenty lines around its author's client library; the page "Clients" of
+the guide has its rules. It sends every action back as the next state, so that the server sees how the library decodes
+and encodes each value. Four texts are orders: ``terminal``, ``reset``, ``metric`` and ``end``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorl.serving.rlx import ConnectionClosed, FrameReader, Image, ProtocolError, decode, encode, frame
+
+REWARD = 1.5  # of every step of the echo program
+_MAX_SHOWN = 120  # characters of a value in a report
+_POLL_SECONDS = 0.05  # between two looks at whether the client's process has ended
+_FLOAT_TOLERANCE = 1e-6  # of pictures, whose bytes are divided by 255 in float32
+
+
+class CheckFailedError(Exception):
+    """The client did something other than the script expects.
+
+    Args:
+        expected: noun phrase.
+        received: noun phrase.
+    """
+
+    def __init__(self, expected: str, received: str) -> None:
+        super().__init__(f"expected {expected}, received {received}")
+        self.expected, self.received = expected, received
+
+
+class NoConnectionError(Exception):
+    """The client did not connect, so that neither this check nor a later one can run."""
+
+
+class Conversation:
+    """One connection of the client under test, seen from the server.
+
+    Args:
+        connection: connected socket.
+        seconds: that the client may take for each message.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._seconds = connection, seconds
+        self._reader = FrameReader()
+        self._pending: list[bytes] = []
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def receive(self, expected: str = "a message") -> dict[str, Any]:
+        """Return the client's next message.
+
+        Args:
+            expected: noun phrase for the report.
+
+        Raises:
+            CheckFailedError: the client sends nothing in time, closes the connection, or sends no RLX.
+        """
+        until = time.monotonic() + self._seconds
+        try:
+            while not self._pending:
+                data = self._read(until)
+                if data is None:
+                    raise CheckFailedError(expected, f"nothing in {self._seconds:g} seconds")
+                if not data:
+                    raise self._reader.end()
+                self._pending = self._reader.feed(data)
+            return decode(self._pending.pop(0))
+        except ConnectionClosed:
+            raise CheckFailedError(expected, "the end of the connection") from None
+        except ProtocolError as error:
+            raise CheckFailedError(expected, f"bytes that are not RLX ({error})") from None
+
+    def receive_command(self, command: str, **entries: Any) -> dict[str, Any]:
+        """Return the client's next message after comparing its command and some of its entries.
+
+        Args:
+            command: expected.
+            entries: expected keys and values.
+
+        Raises:
+            CheckFailedError: one of them differs, or no message comes.
+        """
+        expected = {"command": command, **entries}
+        message = self.receive(f"the message {shown(expected)}")
+        if not all(key in message and is_same_value(value, message[key]) for key, value in expected.items()):
+            raise CheckFailedError(f"a message with {shown(expected)}", shown(message))
+        return message
+
+    def begin(self) -> None:
+        """Play ``init`` and receive the first update."""
+        self.receive_command("init")
+        self.send({"response": "ready"})
+        self.receive_command("update")
+
+    def answer(self, data: Any) -> None:
+        """Send an action."""
+        self.send({"response": "action", "data": data})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message in one piece."""
+        self.send_bytes(frame(encode(message)))
+
+    def send_bytes(self, *pieces: bytes, pause: float = 0.0) -> None:
+        """Send bytes, each piece by itself with ``pause`` seconds after it.
+
+        Raises:
+            CheckFailedError: the client has closed the connection.
+        """
+        try:
+            for piece in pieces:
+                self._connection.sendall(piece)
+                if pause:
+                    time.sleep(pause)
+        except OSError:
+            raise CheckFailedError("an open connection", "the end of the connection") from None
+
+    def expect_silence(self, seconds: float) -> None:
+        """Raise ``CheckFailedError`` if the client sends anything within ``seconds``."""
+        if self._pending or self._read(time.monotonic() + seconds) is not None:
+            raise CheckFailedError("nothing before the answer", "a further message or the end of the connection")
+
+    def expect_end(self) -> None:
+        """Raise ``CheckFailedError`` unless the client closes the connection, having sent nothing more."""
+        data = self._read(time.monotonic() + self._seconds)
+        if data is None:
+            raise CheckFailedError("the end of the connection", f"an open connection after {self._seconds:g} seconds")
+        if data:
+            raise CheckFailedError("the end of the connection", _shown_bytes(data))
+
+    def end_sending(self) -> None:
+        """Close the connection in the direction of the client."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def finish(self) -> None:
+        """Order the client to end, if it is still there, and close the connection."""
+        with contextlib.suppress(CheckFailedError):
+            self.answer("end")
+        with contextlib.suppress(OSError):
+            self._connection.close()
+
+    def _read(self, until: float) -> bytes | None:
+        """Return the bytes that come next, empty at the end of the connection; ``None`` if none come in time."""
+        readable, _, _ = select.select([self._connection], [], [], max(0.0, until - time.monotonic()))
+        if not readable:
+            return None
+        try:
+            return self._connection.recv(2**16)
+        except OSError:
+            return b""
+
+
+class Check(NamedTuple):
+    """A scripted conversation.
+
+    Attributes:
+        name: unique among the checks.
+        play: the script; raises ``CheckFailedError``.
+    """
+
+    name: str
+    play: Callable[[Conversation], None]
+
+
+class Result(NamedTuple):
+    """The outcome of a check.
+
+    Attributes:
+        name: of the check.
+        failure: ``expected ..., received ...``; ``None`` if the check has passed.
+    """
+
+    name: str
+    failure: str | None
+
+
+def run_checks(
+    checks: Iterable[Check],
+    listener: socket.socket,
+    seconds: float,
+    start: Callable[[], Callable[[], bool]] | None = None,
+) -> Iterator[Result]:
+    """Play the checks, each on a connection of its own.
+
+    Args:
+        checks: to play, in this order.
+        listener: listening socket.
+        seconds: that the client may take to connect and for each message.
+        start: starts the client for one check and returns a function that tells whether it still runs; it ends the
+            client that it started before. ``None`` for a client that connects anew by itself; the first connection may
+            then take any time.
+
+    Yields:
+        The result of each check.
+
+    Raises:
+        NoConnectionError: the client does not connect.
+    """
+    limit = seconds if start else None
+    for check in checks:
+        if start:
+            _refuse_waiting_connections(listener)
+        conversation = Conversation(_accept(listener, limit, start() if start else None), seconds)
+        limit = seconds
+        try:
+            check.play(conversation)
+        except CheckFailedError as error:
+            yield Result(check.name, str(error))
+        else:
+            yield Result(check.name, None)
+        finally:
+            conversation.finish()
+
+
+def _accept(listener: socket.socket, seconds: float | None, runs: Callable[[], bool] | None) -> socket.socket:
+    until = None if seconds is None else time.monotonic() + seconds
+    ended = False
+    while True:
+        readable, _, _ = select.select([listener], [], [], _POLL_SECONDS)
+        if readable:
+            return listener.accept()[0]
+        if ended:
+            raise NoConnectionError("The client's program has ended without connecting.")
+        if until is not None and time.monotonic() > until:
+            raise NoConnectionError(f"No connection came in {seconds:g} seconds.")
+        ended = runs is not None and not runs()  # a connection made just before the end is still accepted
+
+
+def _refuse_waiting_connections(listener: socket.socket) -> None:
+    """Close what an earlier client has opened and nobody has accepted."""
+    while select.select([listener], [], [], 0)[0]:
+        listener.accept()[0].close()
+
+
+def is_same_value(sent: Any, echoed: Any) -> bool:
+    """Return whether a client has understood a value.
+
+    Numbers are compared as numbers and arrays as nested lists, because many languages have one type of number and no
+    arrays; truth values and texts have to keep their types. A picture may come back as bytes or divided by 255.
+    """
+    if isinstance(sent, Image):
+        raw = np.frombuffer(sent.data, "uint8").reshape(sent.height, sent.width, -1)
+        numbers = _numbers(echoed)
+        if numbers is None or numbers.size != raw.size or numbers.shape[:2] != raw.shape[:2]:
+            return False
+        numbers = numbers.reshape(raw.shape)
+        return any(bool(np.allclose(numbers, raw / scale, 0, _FLOAT_TOLERANCE)) for scale in (1, 255))
+    if isinstance(sent, np.ndarray):
+        numbers = _numbers(echoed)
+        if numbers is None or (numbers.size == 0) != (sent.size == 0):
+            return False
+        # A nested list cannot carry the length of the axes behind an empty one.
+        is_empty_list = sent.size == 0 and not isinstance(echoed, np.ndarray)
+        return is_empty_list or bool(np.array_equal(numbers, sent))
+    if isinstance(sent, list):
+        items = echoed.tolist() if isinstance(echoed, np.ndarray) else echoed
+        return isinstance(items, list) and len(items) == len(sent) and all(map(is_same_value, sent, items))
+    if isinstance(sent, dict):
+        return isinstance(echoed, dict) and sent.keys() == echoed.keys() and _all_same(sent, echoed)
+    if sent is None or isinstance(sent, (bool, str)):
+        return type(sent) is type(echoed) and sent == echoed
+    return isinstance(echoed, (int, float)) and not isinstance(echoed, bool) and sent == echoed
+
+
+def _all_same(sent: dict[str, Any], echoed: dict[str, Any]) -> bool:
+    return all(is_same_value(value, echoed[key]) for key, value in sent.items())
+
+
+def _numbers(value: Any) -> np.ndarray | None:
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    return numbers if numbers.dtype.kind in "biuf" else None
+
+
+def shown(value: Any) -> str:
+    """Return a value for a report, cut where it is long."""
+    if isinstance(value, np.ndarray):
+        text = f"{value.dtype}{list(value.shape)} {value.tolist()}"
+    else:
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
+
+
+def _shown_bytes(data: bytes) -> str:
+    try:
+        (payload,) = FrameReader().feed(data)
+        return shown(decode(payload))
+    except (ProtocolError, ValueError):
+        return f"the bytes {shown(data)}"

@@ -1,0 +1,45 @@
+"""The echo program that ``evorl check-client`` asks of a client, around the client of this package.
+
+evorl check-client command='python examples/remote/echo.py {address}'
+"""
+
+from __future__ import annotations
+
+import sys
+
+from evorl.serving.client import AgentProxy, AgentProxyException
+
+
+def echo(agent: AgentProxy) -> None:
+    """Send every action back as the next state, until the order ``end`` or the end of the connection."""
+    agent.connect(retry=1)
+    agent.init(exploit=False)
+    reward, state = None, []
+    while agent.is_connected:
+        try:
+            action = agent.update(reward, state)
+            order = action if isinstance(action, str) else ""
+            reward = 1.5
+            if order == "end":
+                agent.disconnect()
+            elif order == "terminal":
+                action = agent.update(reward, [action], terminal=True)
+                reward = None
+            elif order == "reset":
+                action = agent.reset()
+                reward = None
+            elif order == "metric":
+                agent.metrics.scalar("check", 1.5)
+            state = [action]
+        except AgentProxyException as error:
+            state = ["error", str(error)]
+
+
+if __name__ == "__main__":
+    client = AgentProxy(sys.argv[1])
+    try:
+        echo(client)
+    except AgentProxyException as error:
+        print(error)
+    finally:
+        client.disconnect()

@@ -1,0 +1,71 @@
+"""``evorl check-client``: its lines, its exit status, its vectors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from evorl.cli.client_check import check_client_from_arguments
+from tests.support.doc_pages import ROOT
+
+ECHO = f"'{sys.executable}' '{ROOT / 'examples' / 'remote' / 'echo.py'}' {{address}}"
+
+
+def test_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
+    check_client_from_arguments(["bind=127.0.0.1:0", f"command={ECHO}", "only=init,answer-int4-zero"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["init", "passed"],
+        ["answer-int4-zero", "passed"],
+        ["All", "2", "checks", "passed."],
+    ]
+
+
+def test_a_failed_check_is_printed_with_both_sides_and_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "client.py"
+    program.write_text(
+        "import socket, sys, time\n"
+        "host, port = sys.argv[1].rsplit(':', 1)\n"
+        "socket.create_connection((host, int(port))).sendall(b'hello')\n"
+        "time.sleep(1)\n"
+    )
+    command = f"command='{sys.executable}' '{program}' {{address}}"
+    with pytest.raises(ValueError, match="1 of 1 checks failed: init"):
+        check_client_from_arguments(["bind=127.0.0.1:0", command, "only=init"])
+    line = capsys.readouterr().out
+    assert "FAILED: expected the message {'command': 'init'}, received bytes that are not RLX" in line
+
+
+def test_a_client_that_does_not_connect(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"ended without connecting.* 0 of 1 checks"):
+        check_client_from_arguments(["bind=127.0.0.1:0", f"command='{sys.executable}' -c 1", "only=init"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["only=answer-int5"], ["only=answer-int5", "answer-int4"]),
+        (["only=init", "skip=init"], ["leave no check"]),
+        (["seconds=0"], ["seconds", "0"]),
+        (["bind=0.0.0.0:7001"], ["0.0.0.0", "127.0.0.1"]),
+        (["to=x.json"], ["to=x.json", "vectors"]),
+        (["vector"], ["vector", "vectors"]),
+        (["bind=127.0.0.1:0", "command=' '"], ["command"]),
+    ],
+)
+def test_arguments_that_cannot_be(arguments: list[str], parts: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        check_client_from_arguments(arguments)
+    assert all(part in str(error.value) for part in parts), error.value
+
+
+def test_vectors_are_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_client_from_arguments(["vectors"])
+    printed = json.loads(capsys.readouterr().out)
+    check_client_from_arguments(["vectors", f"to={tmp_path / 'v.json'}"])
+    assert json.loads((tmp_path / "v.json").read_text()) == printed
+    assert {"messages", "refused"} <= printed.keys()
