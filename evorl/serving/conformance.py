@@ -268,7 +268,9 @@ def is_same_value(sent: Any, echoed: Any) -> bool:
         return isinstance(echoed, dict) and sent.keys() == echoed.keys() and _all_same(sent, echoed)
     if sent is None or isinstance(sent, (bool, str)):
         return type(sent) is type(echoed) and sent == echoed
-    return isinstance(echoed, (int, float)) and not isinstance(echoed, bool) and sent == echoed
+    # Python compares an integer with a float exactly, NumPy rounds the integer first.
+    number = sent.item() if isinstance(sent, np.generic) else sent
+    return isinstance(echoed, (int, float)) and not isinstance(echoed, bool) and number == echoed
 
 
 def _all_same(sent: dict[str, Any], echoed: dict[str, Any]) -> bool:

@@ -53,6 +53,7 @@ def test_values_that_are_the_same(sent: Any, echoed: Any) -> None:
         (None, False),
         ("", None),
         (2**63 - 1, 2.0**63),
+        (np.int64(2**63 - 1), 2.0**63),
         (np.float32([1, 2]), [[1, 2]]),
         (np.float32([1, 2]), [2, 1]),
         (np.zeros((0, 3)), np.zeros((0, 2))),
@@ -110,6 +111,6 @@ def test_a_client_that_does_not_come(is_running: bool) -> None:
         raise CheckFailedError("a client", "none")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        results = run_checks([Check("one", refuse)], listener, 0.1, lambda: lambda: is_running)
+        results = run_checks([Check("one", refuse)], listener, 0.1 if is_running else 60.0, lambda: lambda: is_running)
         with pytest.raises(NoConnectionError, match=r"0\.1 seconds" if is_running else "ended without connecting"):
             list(results)
