@@ -18,12 +18,14 @@ from tests.support.source_tree import read_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is measured, and what it may be at most: as it stands, to be tightened whenever it gets better.
+# A step enters one more file, the search for non-finite numbers of environments. What an import reads grew by
+# the conversion of actions, the encoding of observations, their spaces and the gate (87; 70 before them).
 BARS: dict[str, float] = {
-    "lines of the functions that a PPO step enters": 1116,
-    "files of the functions that a PPO step enters": 22,
-    "lines of the functions that a SAC step enters": 1309,
+    "lines of the functions that a PPO step enters": 1133,
+    "files of the functions that a PPO step enters": 23,
+    "lines of the functions that a SAC step enters": 1320,
     "files of the functions that a SAC step enters": 29,
-    "files that the import of algorithms/ppo.py reads": 70,
+    "files that the import of algorithms/ppo.py reads": 87,
     "lines of configs/agent that stand in another of its files, %": 40.9,
     "lines of configs/env that stand in another of its files, %": 37.9,
     "settings in configs/agent that repeat the default of the class": 2,

@@ -272,8 +272,9 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         super().__init__(single, num_envs, obs_key, metrics, goal_task)
         single.close()
         # A fork of a process with JAX's threads can hang: workers are started from the beginning.
+        makes: Any = functools.partial(CheckedAnswers, make, obs_key)  # a wrapper of any kind, for Gymnasium's types
         self._env = AsyncVectorEnv(
-            [functools.partial(CheckedAnswers, make, obs_key)] * num_envs,
+            [makes] * num_envs,
             shared_memory=True,
             context="spawn",
             autoreset_mode=AutoresetMode.DISABLED,

@@ -140,7 +140,7 @@ def _keys_unknown(talk: Conversation) -> None:
     talk.receive_command("init")
     talk.send({"response": "ready", "policy_version": 3, "more": {"a": [1, None]}})
     talk.receive_command("update")
-    talk.send({"more": np.float32([1]), "response": "action", "data": 7, "policy_version": 3})
+    talk.send({"more": np.array([1], np.float32), "response": "action", "data": 7, "policy_version": 3})
     talk.receive_command("update", state=[7])
 
 
