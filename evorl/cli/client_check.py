@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import math
 import shlex
 import socket
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.apps.child import Child
 from evorl.apps.prefixed_log import PrefixedLog
-from evorl.cli.command_options import Option, read_options
+from evorl.cli.command_options import Option, number, read_options
 
 if TYPE_CHECKING:
     from evorl.serving.conformance import Check
@@ -24,7 +23,7 @@ OPTIONS = {
     "command": Option("", "program to start for each check, in which {address} is the address"),
     "only": Option("", "names of the checks to play, separated by commas; * matches any text"),
     "skip": Option("", "names of checks to leave out"),
-    "seconds": Option(10.0, "time limit for a connection and for each message"),
+    "seconds": Option(10.0, "time limit for a connection and for each message", number("(0, 3600]")),
     "to": Option("", "with vectors: file to write instead of printing them"),
 }
 _VECTORS = "vectors"
@@ -67,7 +66,7 @@ def _check(settings: dict[str, Any]) -> None:
     from evorl.serving.conformance import NoConnectionError, run_checks
     from evorl.sockets.access import host_and_port, is_this_machine
 
-    checks, seconds = _chosen_checks(settings["only"], settings["skip"]), _seconds(settings["seconds"])
+    checks, seconds = _chosen_checks(settings["only"], settings["skip"]), settings["seconds"]
     host, port = host_and_port(settings["bind"], "bind")
     if not is_this_machine(host):
         raise ValueError(f"bind={settings['bind']} can be reached from other machines: listen on 127.0.0.1.")
@@ -115,16 +114,6 @@ def _chosen_checks(only: str, skip: str) -> list[Check]:
     if not remaining:
         raise ValueError(f"only={only} and skip={skip} leave no check.")
     return [check for check in checks if check.name in remaining]
-
-
-def _seconds(value: Any) -> float:
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if isinstance(value, bool) or not 0 < seconds < math.inf:
-        raise ValueError(f"seconds must be a positive number, got {value!r}.")
-    return seconds
 
 
 @contextlib.contextmanager

@@ -19,6 +19,14 @@ from evorl.serving.client import AgentProxy, AgentProxyException
 from evorl.serving.conformance import run_checks
 from evorl.serving.conformance_checks import all_checks
 from tests.support.doc_pages import ROOT
+from tests.support.faulty_readers import (
+    EndsAtComma,
+    FirstAnswerOnly,
+    OneReadOneFrame,
+    TakesZeros,
+    TrustsComma,
+    WaitsForEver,
+)
 
 CHECKS = {check.name: check for check in all_checks()}
 
@@ -182,45 +190,6 @@ PROXIES = [
 @pytest.mark.parametrize(("name", "proxy"), PROXIES, ids=[f"{name}-{proxy.__name__}" for name, proxy in PROXIES])
 def test_a_fault_of_the_conversation(name: str, proxy: type[AgentProxy]) -> None:
     assert list(failures([name], proxy, 0.3)) == [name]
-
-
-class OneReadOneFrame(rlx.FrameReader):
-    """Takes whatever one read gives for a frame."""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        return [data.partition(b":")[2][:-1]]
-
-
-class EndsAtComma(rlx.FrameReader):
-    """Looks for the comma instead of counting bytes."""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._buffer += data
-        head, comma, self._buffer = self._buffer.partition(b",")
-        return [bytes(head.partition(b":")[2])] if comma else []
-
-
-class TrustsComma(rlx.FrameReader):
-    def feed(self, data: bytes) -> list[bytes]:
-        return super().feed(data.replace(b";", b",") if data.endswith(b";") else data)
-
-
-class TakesZeros(rlx.FrameReader):
-    def feed(self, data: bytes) -> list[bytes]:
-        return super().feed(data.lstrip(b"0"))
-
-
-class WaitsForEver(rlx.FrameReader):
-    def feed(self, data: bytes) -> list[bytes]:
-        try:
-            return super().feed(data)
-        except rlx.ProtocolError:
-            return []
-
-
-class FirstAnswerOnly(rlx.FrameReader):
-    def feed(self, data: bytes) -> list[bytes]:
-        return super().feed(data)[:1]
 
 
 READERS = [
