@@ -48,14 +48,15 @@ def failures(names: Iterable[str], make: type[AgentProxy] = AgentProxy, seconds:
     """The failures by check, of an echo program around a client in a thread of its own for each check."""
 
     def run(address: tuple[str, int]) -> None:
-        proxy = make(address)
+        proxies.append(proxy := make(address))
         with contextlib.suppress(AgentProxyException, ValueError, TypeError, KeyError):  # as a program that crashes
             try:
                 ECHO(proxy)
             finally:
                 proxy.disconnect()
 
-    threads = []
+    threads: list[threading.Thread] = []
+    proxies: list[Any] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def start() -> Callable[[], bool]:
@@ -66,6 +67,10 @@ def failures(names: Iterable[str], make: type[AgentProxy] = AgentProxy, seconds:
         results = list(run_checks([CHECKS[name] for name in names], listener, seconds, start))
     for thread in threads:
         thread.join(10)
+    for proxy in proxies:  # of clients that stay connected
+        for held in (proxy._socket, getattr(proxy, "kept", None)):
+            if held is not None:
+                held.close()
         assert not thread.is_alive()
     return {result.name: result.failure for result in results if result.failure}
 
