@@ -67,11 +67,11 @@ def failures(names: Iterable[str], make: type[AgentProxy] = AgentProxy, seconds:
         results = list(run_checks([CHECKS[name] for name in names], listener, seconds, start))
     for thread in threads:
         thread.join(10)
+        assert not thread.is_alive()
     for proxy in proxies:  # of clients that stay connected
         for held in (proxy._socket, getattr(proxy, "kept", None)):
             if held is not None:
                 held.close()
-        assert not thread.is_alive()
     return {result.name: result.failure for result in results if result.failure}
 
 
