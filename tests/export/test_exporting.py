@@ -35,7 +35,7 @@ def test_a_file_of_another_name(trained: RunFolder, tmp_path: Path) -> None:
         (["run=latest"], r"Which format\? Give format=onnx\|jax\|numpy\|html"),
         (["format=numpy"], r"Which run\? Give its folder: evorl export run=<folder>, or run=latest"),
         (["run=latest", "format=onxx"], "no value of format 'onxx'. Did you mean 'onnx'"),
-        (["run=latest", "format=jax", "seed_number=-1"], "seed_number must be best or a whole number from 0, got -1"),
+        (["run=latest", "format=jax", "seed_number=-1"], "seed_number must be best or a whole number from 0, got"),
         (["run=latest", "format=jax", "sample=2"], "sample must be true or false"),
         (["run=latest", "formats=jax"], "no option of evorl export 'formats'. Did you mean 'format'"),
     ],
