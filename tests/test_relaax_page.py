@@ -27,6 +27,11 @@ COMMAND_LINES = [span for span in SPANS if span.startswith("evorl ") and "<" not
 LAYERS = [span for span in SPANS if span.startswith("{")]
 ALGORITHMS = ("ppo", "a2c", "dqn", "ddpg", "trpo", "reinforce")
 WITH_MORE = {"parameters.": "parameters=server"}
+PICTURES = [
+    "env=remote",
+    "env.obs_space={shape: [84, 84, 4], dtype: uint8, low: 0, high: 255}",
+    "env.action_space={n: 3}",
+]
 NO_SUCH_ROWS = {41, 42, 43}
 
 
@@ -38,7 +43,12 @@ def is_taken(setting: str) -> bool:
             more = [word for start, word in WITH_MORE.items() if setting.startswith(start)]
             agents = [] if setting.startswith("agent=") else [f"agent={agent}"]
             try:
-                build_workflow(compose("config", [*agents, f"env={env}", *more, setting]))
+                sees = (
+                    PICTURES
+                    if setting in ("agent.network.torso=classic", "agent.network.torso=universe")
+                    else [f"env={env}"]
+                )
+                build_workflow(compose("config", [*agents, *sees, *more, setting]))
             except Exception:  # of whatever sort: another algorithm may take it
                 continue
             return True
