@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.cli import main as cli
-from evorl.envs.space import ActionSpaces
+from evorl.envs.action_spaces import ActionSpaces
 from evorl.workflows.assembly import complete_config, workflow_class
 from tests.support.config_files import CONFIGS, acts_in, composed, said_by
 from tests.support.doc_pages import pages
