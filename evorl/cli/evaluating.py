@@ -38,13 +38,13 @@ def evaluate_from_config(config: DictConfig, overrides: Sequence[str] = ()) -> f
     from evorl.execution import programs
     from evorl.execution.restoring import restore
     from evorl.ops.processes import on_host
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
 
     check_folders(config)
     if not config.run:
         raise ValueError("Which run? Give its folder: evorl evaluate run=<folder>, or run=latest.")
-    folder = RunFolder.find(str(config.run), config.runs_folder)
+    folder = find_run(str(config.run), config.runs_folder)
     settings, given = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
     check_run_settings(settings)
     prepare_for(settings)

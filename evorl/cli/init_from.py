@@ -28,10 +28,10 @@ def warm_start_from(config: DictConfig, workflow: Workflow) -> WarmStart | None:
     settings = _settings(config)
     if settings["run"] is None:
         return None
-    from evorl.runs.folder import RunFolder
+    from evorl.runs.best_run import find_run
     from evorl.workflows.warm_start import warm_start
 
-    folder = RunFolder.find(settings["run"], config.runs_folder)
+    folder = find_run(settings["run"], config.runs_folder)
     config.init_from = {**settings, "run": str(folder.path)}
     return warm_start(workflow, folder.path, settings["parts"], settings["which"])
 

@@ -27,14 +27,14 @@ def save_replay_from_config(config: DictConfig, overrides: Sequence[str] = ()) -
         ValueError: no run is named, or it has no replay buffer of its own, or an empty one.
     """
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.recorded_steps import save_recorded_steps
 
     if not config.run:
         raise ValueError("Which run? Give its folder: evorl save-replay run=<folder>, or run=latest.")
-    folder = RunFolder.find(str(config.run), config.runs_folder)
+    folder = find_run(str(config.run), config.runs_folder)
     settings, _ = stored_config(folder, config.trust, overrides, EVALUATION_SETTINGS)
     prepare_for(settings)
     workflow = build_workflow(settings)

@@ -106,14 +106,14 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     """
     request = _request(arguments)
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
 
     if request.format == "mp4":
         from evorl.rendering.video_file import require_encoder
 
         require_encoder()
-    folder = RunFolder.find(request.run, request.runs_folder)
+    folder = find_run(request.run, request.runs_folder)
     config, _ = stored_config(folder, request.trust, (), can_be_given=False)
     config.update({"devices": 1, "evaluation": None, "actors": None})
     if _library_of(config) != "pettingzoo":  # of which all agents are rows, and copies are built to draw

@@ -90,10 +90,10 @@ def stored_policy(
 
     from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
 
-    folder = RunFolder.find(run, runs_folder)
+    folder = find_run(run, runs_folder)
     settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",), can_be_given=False)
     prepare_for(settings)
     workflow = build_workflow(settings)
