@@ -179,9 +179,9 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         if kind is None or not _is_kind(kind, base):
             continue
         # Each kind has settings of its own, which come and go with its name.
-        own = _own_settings(kind, base)
-        _in_file[f"{package}{setting}"] = {name: value for name, value in complete[setting].items() if name in own}
-        complete[setting] = {name: value for name, value in complete[setting].items() if name not in own}
+        shared = _shared_settings(base)
+        _in_file[f"{package}{setting}"] = {n: value for n, value in complete[setting].items() if n not in shared}
+        complete[setting] = {n: value for n, value in complete[setting].items() if n in shared}
         defaults = [{f"/{package}{setting}@_global_.{package}{setting}": kind}, *defaults]
     named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
@@ -223,8 +223,15 @@ def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     base = _bases_of_kinds().get(group.rpartition(".")[2])
     if base is None or not _is_kind(name, base):
         return {"name": name}
-    given = _in_file.get(group, {})
-    return _own_settings(name, base, given if given.get("name") == name else {})
+    in_file = _in_file.get(group, {})
+    if in_file.get("name") != name:  # another kind has its defaults, and the file's value where it has none
+        from evorl.config.nodes import default_of, described_node
+
+        cls, _ = described_node(base, name, group)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
+        in_file = {setting: value for setting, value in in_file.items() if setting in needed}
+    return _own_settings(name, base, in_file)
 
 
 def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
@@ -248,10 +255,8 @@ def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
     return name in OPTIMIZERS or name.startswith("evosax/")
 
 
-def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the settings of a kind of archive or evolutionary optimizer that not every kind has.
-
-    Kinds of archives share settings; the population size of an optimizer has a default of its own.
 
     Args:
         kind: its name.
@@ -261,7 +266,13 @@ def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any] | 
     from evorl.config.defaults import completed_node
     from evorl.ec.archives import Archive
 
-    config = {**(given or {}), "name": kind}
-    complete = completed_node(base, config, None, "archive" if base is Archive else "optimizer")
-    shared = {field.name for field in dataclasses.fields(base)} if base is Archive else set()
+    complete = completed_node(base, {**given, "name": kind}, None, "archive" if base is Archive else "optimizer")
+    shared = _shared_settings(base)
     return {name: value for name, value in complete.items() if name not in shared}
+
+
+def _shared_settings(base: type[PyTreeNode]) -> set[str]:
+    """Return the settings that stay when another kind is chosen: none of an optimizer, whose kinds suit other sizes."""
+    from evorl.ec.archives import Archive
+
+    return {field.name for field in dataclasses.fields(base)} if base is Archive else set()
