@@ -72,12 +72,17 @@ def own_recorders(config: DictConfig) -> list[Any]:
         ValueError: it is no list, or one of them does not exist or has no such setting.
     """
     from evorl.config.nodes import plain
-    from evorl.config.own_parts import own_part
+    from evorl.config.own_parts import own_class, own_part
+    from evorl.runs.recording import Recorder
 
     own = plain(config)["recorders"].get("own") or []
     if not isinstance(own, list):
         raise ValueError(f"recorders.own must be a list, as in [package.module:Class], got {own!r}.")
-    return [own_part(recorder, "recorders.own", num_inputs=1) for recorder in own]
+    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in own]
+    for part in parts:
+        if isinstance(part.function, type):
+            own_class(part.name, Recorder, "recorders.own")
+    return parts
 
 
 def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
