@@ -7,6 +7,8 @@ from typing import Any
 
 LEAST_CHECKED = 10**9  # bytes
 MOST_SIMULATORS = 20_000
+LEAST_SEED = 256  # bytes: keys, counters, and a network of a few numbers
+LEAST_INDIVIDUAL = 16  # bytes: a few parameters and the fitness
 LEAST_TRANSITION = 16  # bytes: an observation and its successor, an action and a reward, of a number each
 
 
@@ -29,6 +31,11 @@ def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
             )
         _refuse_bytes(f"{above}rollout_length", rollout, LEAST_TRANSITION * max(1, num_envs), "transitions")
         _refuse_bytes(f"{above}eval_episodes", episodes, LEAST_TRANSITION, "episodes")
+    _refuse_bytes("num_seeds", _number(config.get("num_seeds")), LEAST_SEED, "seeds")
+    _refuse_bytes("pop_size", _number(config.get("pop_size")), LEAST_SEED, "members")
+    optimizer = config.get("optimizer")
+    if isinstance(optimizer, Mapping):
+        _refuse_bytes("optimizer.pop_size", _number(optimizer.get("pop_size")), LEAST_INDIVIDUAL, "individuals")
     _refuse_many_simulators(config)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 
 from evorl.execution.trainable import Execution
 from evorl.ops.collectives import on_cpu
@@ -25,6 +26,8 @@ from evorl.types import PyTreeNode, State
 
 MEMORY_SHARE = 0.8  # that a run may take: the rest is for what cannot be told beforehand, and for others
 _PROCESS_BYTES = 700_000_000  # what a process takes without a state, at least: Python, JAX, compiled programs
+# Whole numbers that are the length of no array of the state, and may be equal to one by chance.
+_OF_UPDATES = ("batch_size", "num_minibatches", "num_epochs", "num_value_epochs", "eval_episodes", "n_step")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -63,9 +66,7 @@ def check_memory(workflow: Any, state: State, specs: State, available: int | Non
     if available is None or needed <= available:
         return
     said = f"This run needs at least {shown_bytes(needed)} of memory, and {there}: "
-    setting = _scaling_setting(workflow, arrays)
-    if setting is not None:
-        name, value, part = setting
+    for name, value, part in _scaling_settings(workflow, arrays):
         fits = int(value * (available - (needed - part)) / part)
         if 1 <= fits < value:
             raise ValueError(f"{said}{name}={value:,} is too large. The largest that may fit is {rounded(fits):,}.")
@@ -201,16 +202,17 @@ def _item_size(leaf: Any) -> int:
     return 8 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype.itemsize
 
 
-def _scaling_setting(workflow: Any, arrays: list[_Array]) -> tuple[str, int, int] | None:
-    """The setting by whose value most bytes are multiplied: its name and value, and these bytes."""
-    sizes = sorted(_sizes(workflow), key=lambda size: size[0].count("."))  # of equals that of the whole run
+def _scaling_settings(workflow: Any, arrays: list[_Array]) -> list[tuple[str, int, int]]:
+    """Return settings whose values multiply bytes: name, value and these bytes, the setting with most of them first."""
+    # Of equals that of the whole run; but an agent that a part of the run has too is described there.
+    sizes = sorted(_sizes(workflow), key=lambda size: (size[0].startswith("agent."), size[0].count(".")))
     parts = dict.fromkeys(sizes, 0)
     for array in arrays:
         lengths = _lengths(array, [value for _, value in sizes])
         for name, value in sizes:
             parts[name, value] += array.num_bytes if value in lengths else 0
-    name, value = max(parts, key=lambda size: parts[size], default=("", 0))
-    return (name, value, parts[name, value]) if parts.get((name, value)) else None
+    by_bytes = sorted(parts, key=lambda size: -parts[size])
+    return [(name, value, parts[name, value]) for name, value in by_bytes if parts[name, value]]
 
 
 def _lengths(array: _Array, values: list[int]) -> set[int]:
@@ -234,13 +236,28 @@ def _sizes(workflow: Any) -> Iterator[tuple[str, int]]:
 def _sizes_of_node(node: PyTreeNode, above: str) -> Iterator[tuple[str, int]]:
     for field in dataclasses.fields(node):  # pyright: ignore[reportArgumentType]
         value = getattr(node, field.name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+        if field.name in _OF_UPDATES:
+            continue
+        if isinstance(value, nn.Module):
+            of_parts: Any = getattr(node, "part_settings", node)
+            settings = {each.name for each in dataclasses.fields(of_parts)}
+            yield from _sizes_of_network(value, settings, above)
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 1:
             yield f"{above}{field.name}", value
         elif isinstance(value, PyTreeNode):
             yield from _sizes_of_node(value, f"{above}{field.name}.")
     env = getattr(node, "env", None)
     if env is not None and env.num_envs > 1:  # last: where they are as many as individuals, these are the setting
         yield f"{above}num_envs", env.num_envs
+
+
+def _sizes_of_network(network: nn.Module, settings: set[str], above: str) -> Iterator[tuple[str, int]]:
+    """Yield whole numbers of a network and its parts that are settings of the agent, such as ``num_critics``."""
+    for name, value in vars(network).items():
+        if name in settings and isinstance(value, int) and not isinstance(value, bool) and value > 1:
+            yield f"{above}{name}", value
+        elif isinstance(value, nn.Module) and name != "parent":
+            yield from _sizes_of_network(value, settings, above)
 
 
 def rounded(number: int) -> int:

@@ -44,6 +44,24 @@ def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
     refuse_hopeless_sizes(dict.fromkeys(sizes, "abc") | {"env": "x"})
 
 
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ({"num_seeds": 1e9}, "num_seeds=1,000,000,000 .* fit is 50,000,000, of seeds"),
+        ({"pop_size": 1e9}, "pop_size=1,000,000,000 .* fit is 50,000,000, of members"),
+        ({"optimizer": {"pop_size": 1e12}}, r"optimizer.pop_size=1,000,000,000,000 .* fit is 800,000,000, of individ"),
+    ],
+)
+def test_hopeless_numbers_of_seeds_and_individuals_are_refused(
+    monkeypatch: pytest.MonkeyPatch, config: dict, part: str
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 16 * 10**9)
+    with pytest.raises(ValueError, match=part):
+        refuse_hopeless_sizes(config)
+    refuse_hopeless_sizes({"num_seeds": 100, "pop_size": 100, "optimizer": {"pop_size": 100}})
+    refuse_hopeless_sizes({"optimizer": "sgd", "pop_size": None})
+
+
 @pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
 def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
     with pytest.raises(ValueError, match=rf"num_envs=1,000,000 simulators of {library}.*20,000 at most"):

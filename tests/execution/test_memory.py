@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
+from evorl.algorithms.tqc import TQCWorkflow
+from evorl.cli.composition import compose_config
 from evorl.execution import memory
 from evorl.execution.memory import available_bytes, check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution
@@ -40,6 +42,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e7}, r"num_seeds=10,000,000 .* may fit is [0-9,]+00,000"),
         (PPOWorkflow, SMALL_PPO | {"num_seeds": 1e9}, "num_seeds=1,000,000,000 is too large"),
+        (SACWorkflow, SMALL_SAC | {"agent": {"num_critics": 1e6}}, r"agent.num_critics=1,000,000 is .* fit is [0-9]"),
+        (TQCWorkflow, SMALL_SAC | {"agent": {"num_atoms": 1e9}}, r"agent.num_atoms=1,000,000,000 is .* fit is [0-9]"),
         (PPOWorkflow, SMALL_PPO | {"num_envs": 1e9}, "num_envs=1,000,000,000 is too large"),
     ],
 )
@@ -92,6 +96,12 @@ def test_members_and_matrices_are_named(machine: None) -> None:
     }
     with pytest.raises(ValueError, match=r"of shape \(67\d+, 67\d+\), .* A side of at most \d+,\d+ may fit"):
         workflow_from_config(evolution).init(0)
+
+
+def test_the_agent_of_a_part_is_named_there(machine: None) -> None:
+    overrides = ["agent=erl/erl", "env=pendulum", "learner.agent.num_critics=3e5", "devices=1"]
+    with pytest.raises(ValueError, match=r": learner.agent.num_critics=300,000 is too large"):
+        workflow_from_config(compose_config(overrides)).init(0)
 
 
 class _Sizes(PyTreeNode):
