@@ -79,7 +79,10 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
     values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
-    if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
+    flat = [value for of_one in values.values() for value in of_one]
+    if len(jobs) == 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in flat):
+        return None
+    if _steps_outside_jax(overrides):
         return None
     seeds = values.pop("seed", [])
     if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
@@ -95,6 +98,19 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
         "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
         f"a fraction of the time: {train_command()} {shlex.join(words)}"
     )
+
+
+def _steps_outside_jax(overrides: Sequence[str]) -> bool:
+    """Return whether the environment of a command line has, or may have, simulators outside of JAX."""
+    from evorl.envs.factory import HOST_LIBRARIES
+
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key == "env" and value.partition("/")[0] in (*HOST_LIBRARIES, "atari", "user"):
+            return True
+        if key == "env.factory" or (key == "env.library" and value in HOST_LIBRARIES):
+            return True
+    return False
 
 
 @contextmanager

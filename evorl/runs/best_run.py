@@ -69,7 +69,8 @@ def _best_trial(search: RunFolder) -> RunFolder:
             for row in csv.DictReader(file):
                 if row["best_return"]:
                     name = f"trial_{int(row['trial']):04d}"
-                    folders = [path for path in search.path.glob(f"{name}*") if (path / "config.yaml").is_file()]
+                    folders = [search.path / name, *search.path.glob(f"{name}_*")]
+                    folders = [path for path in folders if RunFolder(path).config.is_file()]
                     value = float(row["best_return"])
                     if folders and math.isfinite(value):
                         runs.append((value, RunFolder(max(folders, key=lambda path: (len(path.name), path.name)))))

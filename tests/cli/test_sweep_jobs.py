@@ -49,6 +49,9 @@ def test_every_combination_is_a_job() -> None:
         (["seed=0,7"], None),
         (["devices=1,2", "seed=0,1"], None),
         (["discount=0.9"], None),
+        (["env=user", "env.factory=mine:Env", "seed=0,1"], None),
+        (["env=gymnasium/CartPole-v1", "seed=0,1"], None),
+        (["agent.normalize_advantages=true,false"], None),
     ],
 )
 def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: str | None) -> None:
