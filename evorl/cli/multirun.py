@@ -240,7 +240,7 @@ def _run_jobs(
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
     """Run a job and store its result, or the error that ended it; return whether it was asked to stop."""
-    from evorl.execution.learning import TrainingDiverged
+    from evorl.execution.session import TrainingDiverged
 
     job.state, job.failure = "running", ""
     sweep.save()

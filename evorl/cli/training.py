@@ -234,7 +234,7 @@ def _closing(
 @contextmanager
 def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, config: DictConfig) -> Iterator[None]:
     """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
-    from evorl.execution.learning import TrainingDiverged
+    from evorl.execution.session import TrainingDiverged
     from evorl.recorders import LogRecorder
 
     try:

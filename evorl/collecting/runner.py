@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -19,14 +17,16 @@ from evorl.collecting.transitions import Collected
 from evorl.collecting.vector_collector import VectorCollector
 from evorl.config.names import no_such
 from evorl.envs.host.host_vector_env import HostVectorEnv
-from evorl.execution.learning import TrainingDiverged
-from evorl.execution.rows import RunningMeans, describe_evaluation
+from evorl.execution.intervals import EveryIterations
+from evorl.execution.rows import RunningMeans
+from evorl.execution.session import Intervals, Pace, RunSession, SessionRules
 from evorl.metrics import EpisodeStatistics
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.runs.recording import Recorder, RunPlan
-from evorl.types import PyTreeDict
+from evorl.types import PyTreeDict, State
 
 WARM_UP_BY = ("agent", "random")
+_REMEDY = "Try a smaller learning rate, or clip gradients."
 
 
 class Runner:
@@ -92,7 +92,6 @@ class Runner:
         self.collector = make(env, num_steps=num_steps, done_means=done_means, info_names=info_names, seed=seeds[0])
         self.agent = agent
         self.replay = replay
-        self.recorder = recorder or Recorder()
         self._eval_env, self._eval_seed, self._keep_episodes = eval_env, seeds[1], keep_episodes
         self._num_evaluations = 0
         rows = env.num_envs if isinstance(env, HostVectorEnv) else None
@@ -100,8 +99,8 @@ class Runner:
         self._rollout_length, self._batch_size, self._num_batches = rollout_length, batch_size, num_batches
         self._warm_up, self._warm_up_by, self._burn_in = warm_up, warm_up_by, burn_in
         self._transform = transform
-        self._means, self._episode_means = RunningMeans({}), RunningMeans({})
-        self._iterations = 0
+        self._episode_means = RunningMeans({})
+        self._session = RunSession(recorder)
 
     @classmethod
     def off_policy(
@@ -170,9 +169,8 @@ class Runner:
         told = self.agent.update(batch)
         metrics, changes = told if isinstance(told, tuple) else (told, None)
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
-        for name, value in metrics.items():
-            if not math.isfinite(value):
-                raise TrainingDiverged(f"{name} became {value} in iteration {self._iterations + 1:,}.")
+        rows = PyTreeDict({name: np.array([value]) for name, value in metrics.items()})
+        self._session.refuse_divergence(rows, self._session.iterations + 1)
         if changes:
             if self.replay is None:
                 raise ValueError("the agent's update changes stored transitions, and there is no replay memory.")
@@ -208,27 +206,41 @@ class Runner:
         """
         _check_numbers(num_rollouts=num_rollouts, eval_episodes=eval_episodes)
         self.prepare()
+        session = self._session
         steps = self._rollout_length * self.collector.num_envs
         plan = RunPlan(
             name=type(self.agent).__name__,
             total_timesteps=self.timesteps + num_rollouts * steps,
             first_timesteps=self.timesteps,
-            first_iterations=self._iterations,
+            first_iterations=session.iterations,
             num_seeds=1,
             num_devices=1,
         )
-        self.recorder.start(plan)
-        clock = _Clock(self.timesteps)
-        evaluation = self._evaluate_and_write(eval_episodes, clock) if eval_every else None
+        intervals = Intervals(
+            *(EveryIterations(number, session.iterations) if number else None for number in (log_every, eval_every))
+        )
+        rules = SessionRules(
+            intervals, eval_episodes, pace=Pace(self.timesteps), columns=self._episode_means.take, remedy=_REMEDY
+        )
+        session.begin(plan, rules, self.timesteps)
+        evaluation: PyTreeDict | None = None
+
+        def evaluate() -> PyTreeDict:
+            nonlocal evaluation
+            evaluation = self.evaluate(eval_episodes)
+            return PyTreeDict(evaluation)
+
+        if eval_every:
+            session.write_row(session.evaluate(evaluate))
+            session.report_progress()
         for number in range(1, num_rollouts + 1):
             batch = self.step()
-            if batch is not None:
-                self._means.add(PyTreeDict({k: np.array([v]) for k, v in self.update(batch).items()}))
-            self._iterations += 1
-            if eval_every and (number % eval_every == 0 or number == num_rollouts):
-                evaluation = self._evaluate_and_write(eval_episodes, clock)
-            elif log_every and number % log_every == 0:
-                self._write({}, clock)
+            metrics = {} if batch is None else self.update(batch)
+            steps = self.timesteps - session.counted
+            session.advance(1, steps, steps, PyTreeDict({k: np.array([v]) for k, v in metrics.items()}))
+            session.complete_iteration(evaluate, State, is_last=number == num_rollouts)
+        if evaluation is not None:
+            evaluation.pop("episodes", None)
         return evaluation
 
     def _collect(self, agent: Any, length: int) -> Collected:
@@ -241,41 +253,6 @@ class Runner:
         if collected.transitions is None or self.replay is None:
             return 0
         return self.replay.store(collected.transitions).size
-
-    def _evaluate_and_write(self, num_episodes: int, clock: _Clock) -> PyTreeDict:
-        started = time.perf_counter()
-        evaluation = self.evaluate(num_episodes)
-        if (episodes := evaluation.pop("episodes", None)) is not None:
-            self.recorder.evaluation(self._iterations, self.timesteps, episodes)
-        row = describe_evaluation(evaluation)
-        row["time/evaluation_seconds"] = time.perf_counter() - started
-        clock.leave_out(row["time/evaluation_seconds"])
-        self._write(row, clock)
-        return evaluation
-
-    def _write(self, evaluated: Mapping[str, float | int], clock: _Clock) -> None:
-        row: dict[str, float | int] = {"iterations": self._iterations, "timesteps": self.timesteps}
-        row |= {**self._means.take(), **self._episode_means.take(), **evaluated}
-        row["time/steps_per_second"] = clock.pace(self.timesteps)
-        row["time/clock"] = time.time()
-        self.recorder.write(row)
-        self.recorder.progress(self.timesteps, row["time/steps_per_second"], row)
-
-
-class _Clock:
-    """Steps per second since the last row, evaluations left out."""
-
-    def __init__(self, timesteps: int) -> None:
-        self._timesteps, self._since = timesteps, time.perf_counter()
-
-    def leave_out(self, seconds: float) -> None:
-        self._since += seconds
-
-    def pace(self, timesteps: int) -> float:
-        now = time.perf_counter()
-        steps, seconds = timesteps - self._timesteps, max(now - self._since, 1e-6)
-        self._timesteps, self._since = timesteps, now
-        return steps / seconds
 
 
 def _statistics(collected: Collected) -> EpisodeStatistics:

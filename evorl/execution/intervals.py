@@ -38,17 +38,18 @@ class Interval(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class EveryIterations:
-    """Due after each multiple of a number of iterations."""
+    """Due after each multiple of a number of iterations, counted from an offset."""
 
     number: int
+    offset: int = 0
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
         """See ``Interval.is_due``."""
-        return iterations[1:] % self.number == 0
+        return (iterations[1:] - self.offset) % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
         """See ``Interval.until_due``: the very number."""
-        return self.number - iterations % self.number
+        return self.number - (iterations - self.offset) % self.number
 
 
 @dataclasses.dataclass(frozen=True)

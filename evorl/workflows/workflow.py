@@ -21,13 +21,14 @@ from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
 from evorl.execution.env_faults import without_env_faults
-from evorl.execution.learning import Checkpointer, Recorder, run_learning
+from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
+from evorl.execution.session import Checkpointer, RunSession
 from evorl.execution.trainable import Execution
 from evorl.metrics import EpisodeStatistics, WideCounter, episode_statistics
 from evorl.ops import collectives
 from evorl.ops.random import seed_or_key
-from evorl.runs.recording import Chart
+from evorl.runs.recording import Chart, Recorder
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.assembly import read_workflow_config, training_mode
@@ -292,7 +293,8 @@ class Workflow(PyTreeNode):
             HostEnvError: a simulator on the host failed.
         """
         with self._errors_in_words():
-            return run_learning(self, state, key, recorder, checkpointer, progress, should_stop, eval_at_start)
+            session = RunSession(recorder, checkpointer, progress, should_stop)
+            return run_learning(self, session, state, key, eval_at_start)
 
     def with_new_episodes(self, state: State) -> State:
         """The state with new episodes, where its environments are simulators that are not where it left them.

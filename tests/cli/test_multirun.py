@@ -21,7 +21,7 @@ from evorl.cli.multirun import (
     split_arguments,
     start_sweep,
 )
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
 

@@ -12,7 +12,7 @@ import pytest
 from evorl.collecting.host_agent import HostAgent
 from evorl.collecting.replay_memory import ReplayMemory
 from evorl.collecting.runner import Runner
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.ops.sum_tree import get_weights
 from evorl.recorders import CsvRecorder, Recorder, RecorderGroup, TensorBoardRecorder
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
