@@ -114,7 +114,7 @@ def test_a_session_closes_everything_it_owns_and_reports_the_first_error() -> No
         closed.append("b")
         raise OSError("disk")
 
-    with pytest.raises(OSError, match="disk"):
-        with RunSession(closes=(lambda: closed.append("a"), fails, lambda: closed.append("c"))):
-            pass
+    session = RunSession(closes=(lambda: closed.append("a"), fails, lambda: closed.append("c")))
+    with pytest.raises(OSError, match="disk"), session:
+        pass
     assert closed == ["a", "b", "c"]
