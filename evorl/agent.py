@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from evorl.config.defaults import completed
 from evorl.config.names import did_you_mean, load_all
-from evorl.config.nodes import node_from_config, node_type, plain
-from evorl.config.values import checked_mapping, checked_value, field_types
+from evorl.config.nodes import node_from_config, node_type
+from evorl.config.values import checked_mapping, checked_value, field_types, plain
 from evorl.distributions import ActionDistribution, Categorical, distribution_for
 from evorl.envs.action_conversion import ActionConversion, seen_by_agents
 from evorl.envs.action_spaces import ActionSpaces, bounded_dimensions, describe_kinds, kind_of, num_outputs

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.cli.stored_run import build_workflow
-from evorl.config.nodes import fields_from_config, plain
+from evorl.config.nodes import fields_from_config
+from evorl.config.values import plain
 from evorl.envs.action_spaces import ActionSpaces
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by

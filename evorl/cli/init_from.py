@@ -51,8 +51,7 @@ def refuse_with_resume(overrides: Sequence[str]) -> None:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """``init_from`` with every key."""
-    from evorl.config.nodes import plain
-    from evorl.config.values import check_names
+    from evorl.config.values import check_names, plain
 
     given = plain(config).get("init_from")
     given = {"run": given} if given is None or isinstance(given, str) else given

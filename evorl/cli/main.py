@@ -116,7 +116,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     from evorl.cli.multirun import is_sweep, resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
     from evorl.cli.preparation import check_training
-    from evorl.config.nodes import plain
+    from evorl.config.values import plain
 
     folder, trust = sweep_to_resume(arguments, usual)
     if folder is None and not is_sweep(arguments):

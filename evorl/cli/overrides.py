@@ -71,8 +71,8 @@ def own_recorders(config: DictConfig) -> list[Any]:
     Raises:
         ValueError: it is no list, or one of them does not exist or has no such setting.
     """
-    from evorl.config.nodes import plain
     from evorl.config.own_parts import own_part
+    from evorl.config.values import plain
 
     own = plain(config)["recorders"].get("own") or []
     if not isinstance(own, list):
@@ -82,8 +82,7 @@ def own_recorders(config: DictConfig) -> list[Any]:
 
 def wandb_settings(config: DictConfig) -> dict[str, Any] | None:
     """Arguments of the recorder from ``recorders.wandb``: a flag, or a mapping; ``None`` for no Weights & Biases."""
-    from evorl.config.nodes import plain
-    from evorl.config.values import check_names
+    from evorl.config.values import check_names, plain
 
     settings = plain(config)
     wandb = settings["recorders"].get("wandb")

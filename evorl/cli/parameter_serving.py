@@ -98,7 +98,7 @@ def settle_parameters(config: DictConfig, in_sweep: bool) -> None:
     Raises:
         ValueError: a setting does not, in words.
     """
-    from evorl.config.nodes import plain
+    from evorl.config.values import plain
     from evorl.ops.processes import are_several
 
     if config.get("parameters") is None:
@@ -139,8 +139,7 @@ def parameter_service(workflow: Workflow, config: DictConfig) -> ParameterServic
     """
     if config.get("parameters") is None:
         return None
-    from evorl.config.nodes import plain
-    from evorl.config.values import check_names, checked_mapping
+    from evorl.config.values import check_names, checked_mapping, plain
     from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of

@@ -144,8 +144,7 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 
 def _read(config: DictConfig) -> tuple[dict[str, Any], int]:
     """What is varied, and how many settings are tried."""
-    from evorl.config.nodes import plain
-    from evorl.config.values import check_names, checked_mapping, positive
+    from evorl.config.values import check_names, checked_mapping, plain, positive
     from evorl.sweeps.sweep_settings import what_is_varied
 
     search = checked_mapping(plain(config)["search"], "search")

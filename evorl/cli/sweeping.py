@@ -107,7 +107,7 @@ def sweep_groups(config: DictConfig) -> tuple[SweepSettings, list[dict[str, Any]
     Raises:
         ValueError: a setting cannot be trained, or would learn nothing.
     """
-    from evorl.config.nodes import plain
+    from evorl.config.values import plain
     from evorl.execution.first_update import refuse_idle_training
     from evorl.ops.trees import with_leaves
     from evorl.sweeps.grouping import grouped
@@ -180,12 +180,12 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], config: DictConfig) -> No
 
     from evorl.cli.errors import dotted_keys
     from evorl.config.names import no_such
-    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
+    from evorl.sweeps.sweep_settings import is_shared
 
     keys = dotted_keys(OmegaConf.to_container(config))
     known = [key for key in keys if key.partition(".")[0] not in ("sweep", "search")]
     for path in over:
-        if path.partition(".")[0] in OF_THE_SWEEP:
+        if is_shared(path):
             instead = " Several seeds of each setting are num_seeds." if path == "seed" else ""
             raise ValueError(f"{path} is that of all trainings, it cannot be compared.{instead}")
         if path in ("agent", "env"):

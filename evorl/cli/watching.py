@@ -220,7 +220,7 @@ def _entries_of(workflow: Workflow) -> tuple[str, ...]:
 def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, state: State, timesteps: int) -> Path:
     import jax
 
-    from evorl.config.nodes import plain
+    from evorl.config.values import plain
     from evorl.execution.seeds import state_of_seed
     from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from evorl.config.names import load_named, no_such
 from evorl.config.own_parts import is_own_name, own_class
-from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types
+from evorl.config.values import check_names, checked_mapping, checked_value, declared_ranges, field_types, plain
 from evorl.ops.schedules import Schedule
 from evorl.types import PyTreeDict, PyTreeNode
 
@@ -121,15 +121,6 @@ def default_of(field: dataclasses.Field) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
-
-
-def plain(config: Any) -> dict[str, Any]:
-    """A config as plain dicts, lists and scalars, interpolations resolved."""
-    if type(config).__module__.startswith("omegaconf"):
-        from omegaconf import OmegaConf
-
-        return OmegaConf.to_container(config, resolve=True)  # pyright: ignore[reportReturnType]
-    return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 
 def _is_plain(value: Any, annotation: Any) -> bool:

@@ -27,6 +27,15 @@ def field_types(cls: type) -> Mapping[str, Any]:
     return types.MappingProxyType(typing.get_type_hints(cls))
 
 
+def plain(config: Any) -> dict[str, Any]:
+    """Return a config, such as an OmegaConf node, as plain dicts, lists and scalars, with interpolations resolved."""
+    if type(config).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(config, resolve=True)  # pyright: ignore[reportReturnType]
+    return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
+
+
 def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
     """Refuse a name that is not valid, and say the nearest one that is."""
     valid = sorted(valid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evorl.config.names import load
-from evorl.config.nodes import plain
+from evorl.config.values import plain
 from evorl.recorders.episode_recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder

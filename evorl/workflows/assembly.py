@@ -11,27 +11,23 @@ from evorl.agents.flat_images import check_image_networks
 from evorl.config.defaults import completed
 from evorl.config.gate import grant
 from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
-from evorl.config.nodes import default_of, fields_from_config, plain
-from evorl.config.values import check_names, checked_mapping, checked_value, field_types, positive
+from evorl.config.nodes import default_of, fields_from_config
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, positive
 from evorl.envs import AutoresetMode, create_env
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution.plan import plan_execution
 from evorl.ops.schedules import Schedule
+from evorl.runs.spec import RunSpec
 
 # ``Workflow`` and its classes: the contract imports this file to build what a config describes.
 Workflow: TypeAlias = Any
 WorkflowClass: TypeAlias = Any
 
-# Keys of a run's config that concern the run, not the workflow.
-RUN_KEYS = frozenset(
-    "workflow title seed sweep search serve parameters resume run init_from runs_folder trust recorders".split()
-    + "compilation_cache deterministic eval_at_start render_interval".split()
-    + "checkpoints_kept best_checkpoints_kept best_over checkpoint_seconds".split()
-)
+_STRUCTURE = frozenset({"env", "agent", "num_envs", "autoreset_mode"})
+# Keys of a run's config from which the workflow is not built.
+RUN_KEYS = (RunSpec.keys() - RunSpec.keys("builds")) | {"workflow", "seed"}
 # Keys from which fields are made, rather than being fields.
-BUILD_KEYS = frozenset(
-    {"env", "agent", "num_envs", "autoreset_mode", "devices", "num_seeds", "env_chunk", "actors", "evaluation"}
-)
+BUILD_KEYS = _STRUCTURE | (RunSpec.keys("builds") - {"seed"})
 # Options of an environment that change what the agent learns from, not what evaluations report.
 TRAINING_OPTIONS = frozenset(
     {"reward_transform", "reward_clip", "reward_scale", "sparse_reward_interval"}

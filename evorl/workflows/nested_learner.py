@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.nodes import plain
-from evorl.config.values import checked_mapping
+from evorl.config.values import checked_mapping, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates

@@ -56,7 +56,7 @@ class Workflow(PyTreeNode):
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
         actors: who collects beside the learner, ``evorl.actors.actor_loop.Actors``; ``None`` for nobody.
-        keeping: what evaluations keep of their episodes, ``evorl.evaluators.keeping.Keeping``; ``None`` for nothing.
+        keeping: data that evaluations keep, ``evorl.config.evaluation_records.EvaluationRecords``; ``None`` for none.
 
     Settings:
         workflow: the class that trains.

@@ -11,7 +11,7 @@ import pytest
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
-from evorl.config.nodes import plain
+from evorl.config.values import plain
 from evorl.envs import AutoresetMode
 from evorl.ops.optimization import Optimizer
 from evorl.ops.schedules import value_at
