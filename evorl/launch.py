@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from evorl.cli.joining import LOST_STATUS, Place
+from evorl.execution.multiprocess import LOST_STATUS, Place
 from evorl.cli.signals import SHOW_CURSOR
 from evorl.ops.processes import without_working_directory
 

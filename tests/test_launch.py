@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evorl import launch
-from evorl.cli.joining import Place
+from evorl.execution.multiprocess import Place
 from evorl.runs.checkpointer import RunCheckpointer
 from evorl.runs.folder import RunFolder
 from tests.support import trained_together

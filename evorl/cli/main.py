@@ -13,11 +13,11 @@ from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import errors_in_words, print_any_character
 from evorl.cli.evaluating import evaluate_from_config
 from evorl.cli.hydra_folders import refuse_other_names
-from evorl.cli.joining import leaving_together
+from evorl.execution.multiprocess import leaving_together
 from evorl.cli.override_text import given_text
 from evorl.cli.overrides import check_run_settings, names_a_run, run_settings
 from evorl.cli.planning import FLAG, print_plan
-from evorl.cli.runtime import collect_garbage_seldom
+from evorl.execution.runtime import collect_garbage_seldom
 from evorl.cli.showing import show_episode_from_arguments
 from evorl.cli.signals import signals_in_words
 from evorl.cli.training import train_run

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.hydra_folders import SWEEP, sweep_folder
-from evorl.cli.joining import own_place, train_command
+from evorl.execution.multiprocess import own_place, train_command
 from evorl.cli.override_text import SWEEP_FLAGS, given_text
 from evorl.cli.signals import stop_on_signals
 from evorl.config.command_lines import as_arguments, describe_setting

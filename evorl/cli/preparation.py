@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from evorl.cli.init_from import warm_start_from
-from evorl.cli.joining import refuse_different_settings
+from evorl.execution.multiprocess import refuse_different_settings
 from evorl.cli.overrides import check_run_settings
 from evorl.cli.parameter_serving import parameter_service, settle_parameters
 from evorl.cli.planning import refuse_hopeless_sizes

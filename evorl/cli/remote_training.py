@@ -6,26 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evorl.config.command_lines import as_arguments
+from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from evorl.runs.folder import RunFolder
     from evorl.workflows.workflow import Workflow
 
 
-def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
-    """The workflow, collecting from simulators elsewhere if its config says so by ``env=remote``.
+def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
+    """Return the workflow, collecting from remote simulators if its environment is ``remote``.
 
     Raises:
-        ValueError: settings of a server without such an environment, or that cannot be; in words.
+        ValueError: settings of a server without such an environment, or invalid ones.
     """
-    env = config.env
-    if config.get("parameters") is not None:  # its workers collect
+    if spec.kind is RunKind.PARAMETER_SERVER:  # its workers collect
         return workflow
-    is_remote = isinstance(env, Mapping) and env.get("library") == "remote"
-    if not is_remote:
-        if config.get("serve") is not None:
+    if spec.kind is not RunKind.REMOTE:
+        if spec.serve is not None:
             raise ValueError(
                 "serve is for simulators that connect over the network, and this environment is not one of them: "
                 "evorl train env=... trains in it, evorl serve env=remote waits for simulators."
@@ -38,7 +35,7 @@ def with_training_server(workflow: Workflow, config: DictConfig) -> Workflow:
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    return workflow.replace(actors=TrainingServer(workflow, serve_settings(config.get("serve") or {})))
+    return workflow.replace(actors=TrainingServer(workflow, serve_settings(spec.serve or {})))
 
 
 def refuse_local_run(which: str, runs_folder: str) -> None:

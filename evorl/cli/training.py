@@ -12,7 +12,7 @@ from evorl.cli.choices import choices, origin_of_settings, title_of
 from evorl.cli.composition import config_folder
 from evorl.cli.hydra_folders import place_of_run
 from evorl.cli.init_from import begin_with, refuse_with_resume
-from evorl.cli.joining import ProcessLost, loss_in_words, train_command
+from evorl.execution.multiprocess import ProcessLost, loss_in_words, train_command
 from evorl.cli.overrides import (
     check_run_settings,
     checkpoint_rules,

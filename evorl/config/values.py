@@ -36,6 +36,16 @@ def plain(config: Any) -> dict[str, Any]:
     return {key: plain(value) if isinstance(value, Mapping) else value for key, value in config.items()}
 
 
+def set_at(config: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path of a nested dict, in place; missing levels are made."""
+    *above, last = path.split(".")
+    for key in above:
+        if not isinstance(config.get(key), dict):
+            config[key] = {}
+        config = config[key]
+    config[last] = value
+
+
 def check_names(names: Iterable[str], valid: Iterable[str], what: str) -> None:
     """Refuse a name that is not valid, and say the nearest one that is."""
     valid = sorted(valid)

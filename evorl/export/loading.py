@@ -86,28 +86,26 @@ def stored_policy(
         CheckpointError: there is no such checkpoint.
         ValueError: an argument cannot be, in words.
     """
-    from omegaconf import OmegaConf
-
-    from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
     from evorl.execution.restoring import restore
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(run, runs_folder)
-    settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",), can_be_given=False)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
+    spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
-        state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
+        state, progress = restore(workflow, checkpointer, spec.seed, which, entries)
         requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
-        env: Any = OmegaConf.to_container(settings.env) if OmegaConf.is_config(settings.env) else {"name": settings.env}
+        env = spec.workflow["env"]
+        env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
             policy=portable_policy(agent, agent_state, workflow.eval_env, sample),
             folder=folder.path,

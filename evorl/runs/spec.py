@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from evorl.config.evaluation_records import EvaluationRecords
-from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, seed_number
+from evorl.config.values import check_names, checked_mapping, checked_value, field_types, plain, seed_number, set_at
 
 Reader = Callable[[Any, str], Any]
 
@@ -325,6 +324,12 @@ class RunSpec(_Part):
         return dataclasses.replace(spec, workflow=rest)
 
     @classmethod
+    def completed_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a config with the defaults of missing settings."""
+        missing = {key: value for key, value in cls().as_config().items() if key not in config}
+        return {**config, **missing}
+
+    @classmethod
     def keys(cls, mark: str | None = None) -> frozenset[str]:
         """Return the config keys of the run's settings: all, or those with a mark.
 
@@ -390,7 +395,5 @@ class RunSpec(_Part):
         """
         config = copy.deepcopy(self.as_config())
         for path, value in settings.items():
-            *above, last = path.split(".")
-            node = functools.reduce(lambda node, key: node.setdefault(key, {}), above, config)
-            node[last] = value
+            set_at(config, path, value)
         return self.from_config(config)
