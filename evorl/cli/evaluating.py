@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 
-
 def evaluation_settings() -> list[str]:
     """Return the settings of a run that an evaluation accepts."""
     of_run = RunSpec.keys("evaluates") - {"evaluation"}

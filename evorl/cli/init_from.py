@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evorl.workflows.warm_start import WarmStart
     from evorl.workflows.workflow import Workflow
 
+
 def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmStart | None]:
     """Load the initial parameters that ``init_from`` names.
 

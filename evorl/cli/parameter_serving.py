@@ -132,9 +132,9 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     Raises:
         ValueError: the algorithm cannot be served, or a setting is wrong; in words.
     """
-    if config.get("parameters") is None:
+    if spec.parameters is None:
         return None
-    from evorl.config.values import check_names, checked_mapping, plain
+    from evorl.config.values import check_names, checked_mapping
     from evorl.sockets.access import host_and_port, require_token_beyond_this_machine, tls_context
     from evorl.workflows.parameter_server import ParameterServerSettings
     from evorl.workflows.parameter_worker import settings_for, workflow_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from evorl.cli.evaluating import evaluation_settings
 from evorl.cli.main import run_command
 from evorl.cli.overrides import changed_spec

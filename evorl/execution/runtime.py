@@ -10,9 +10,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from evorl.execution.multiprocess import join_processes, own_place
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
+from evorl.execution.multiprocess import join_processes, own_place
 from evorl.runs.spec import RunSpec
 
 MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
 from evorl.reports.seed_choice import SeedChoice, choose_seed
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.folder import RunFolder
+from evorl.runs.stored import stored_spec
 from evorl.types import State
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 
 
@@ -86,10 +93,6 @@ def stored_policy(
         CheckpointError: there is no such checkpoint.
         ValueError: an argument cannot be, in words.
     """
-    from evorl.execution.restoring import restore
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-
     folder = RunFolder.find(run, runs_folder)
     spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
     prepare_for(spec)

@@ -131,7 +131,7 @@ class _Part:
         for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
             part = field.metadata.get("part")
             name = f"{where}{field.name}"
-            if field.metadata.get("flat"):
+            if part is not None and field.metadata.get("flat"):
                 values[field.name] = part.read(config)
             elif field.name not in config:
                 continue

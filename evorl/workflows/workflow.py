@@ -274,6 +274,7 @@ class Workflow(PyTreeNode):
         checkpointer: Checkpointer | None = None,
         progress: Mapping[str, Any] | None = None,
         should_stop: Callable[[], bool] | None = None,
+        session: RunSession | None = None,
         eval_at_start: bool = False,
     ) -> State:
         """Train until ``total_timesteps``, recording and saving on the way.
@@ -286,6 +287,7 @@ class Workflow(PyTreeNode):
             checkpointer: where states are saved.
             progress: what the checkpoint that ``state`` was loaded from says of the run, to resume it.
             should_stop: asked between chunks; true ends the training early, after saving.
+            session: in place of recorder, checkpointer, progress and should_stop.
             eval_at_start: whether there is an evaluation before the first step, too, where there are any.
 
         Raises:
@@ -293,7 +295,7 @@ class Workflow(PyTreeNode):
             HostEnvError: a simulator on the host failed.
         """
         with self._errors_in_words():
-            session = RunSession(recorder, checkpointer, progress, should_stop)
+            session = session or RunSession(recorder, checkpointer, progress, should_stop)
             return run_learning(self, session, state, key, eval_at_start)
 
     def with_new_episodes(self, state: State) -> State:
