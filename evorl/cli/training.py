@@ -25,6 +25,7 @@ from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import JobPlace, Trained
+    from evorl.execution.session import RunSession
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
