@@ -8,10 +8,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from evorl.algorithms.pbt import PBTWorkflow
-from evorl.cli.stored_run import build_workflow
 from evorl.config.nodes import fields_from_config
 from evorl.config.values import plain
 from evorl.envs.action_spaces import ActionSpaces
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 from tests.support.config_files import CONFIGS, acts_in, composed, leaves_of, said_by
 
@@ -25,7 +25,7 @@ SEARCHED = sorted(
 def test_a_population_of_any_agent_builds(agent: str) -> None:
     env = "cartpole" if acts_in(agent) is ActionSpaces.DISCRETE else "pendulum"
     config = composed("agent=meta/pbt", f"inner={agent}", f"env={env}")
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     assert isinstance(workflow, PBTWorkflow)
     assert workflow.inner.env.num_envs == OmegaConf.select(config, "inner.num_envs", default=workflow.env.num_envs)
     assert len(workflow.search_space.paths) >= 2
@@ -43,16 +43,16 @@ def test_the_environment_as_it_is_tuned_for_the_members_is_that_of_the_run() -> 
     config = composed(*population)
     assert (config.env.action_repeat, config.env.reward_scale) == (8, 0.1)
     assert "env" not in config.inner
-    assert build_workflow(config).inner.env.num_envs == config.inner.num_envs == 8
+    assert workflow_from_config(config).inner.env.num_envs == config.inner.num_envs == 8
     assert composed(*population, "env.action_repeat=2").env.action_repeat == 2
     assert composed("agent=meta/pbt", "inner=ppo").env.action_repeat == 1
 
 
 def test_a_population_of_an_agent_without_a_search_space() -> None:
     with pytest.raises(ValueError, match="search_space is empty"):
-        build_workflow(composed("agent=meta/pbt", "inner=reinforce"))
+        workflow_from_config(composed("agent=meta/pbt", "inner=reinforce"))
     space = "+search_space.discount={low: 0.9, high: 0.99}"
-    workflow = build_workflow(composed("agent=meta/pbt", "inner=reinforce", space))
+    workflow = workflow_from_config(composed("agent=meta/pbt", "inner=reinforce", space))
     assert workflow.search_space.paths == ("discount",)
 
 
@@ -61,7 +61,7 @@ def test_a_population_of_an_agent_without_a_search_space() -> None:
 @pytest.mark.parametrize("learner", ["td3", "sac", "ddpg"])
 def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: str) -> None:
     config = composed(f"agent={agent}", f"evolution={evolution}", f"learner={learner}", "env=pendulum")
-    workflow = build_workflow(config)
+    workflow = workflow_from_config(config)
     assert isinstance(workflow, EvolutionGuidedWorkflow)
     assert workflow.learner.learning_starts == 10_000
     assert workflow.optimizer.pop_size == 10
@@ -88,6 +88,6 @@ def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffe
     with pytest.raises(
         ValueError, match=rf"sets up a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
     ):
-        build_workflow(config)
-    workflow: Any = build_workflow(composed(*words, f"{part}.replay.hindsight=future"))
+        workflow_from_config(config)
+    workflow: Any = workflow_from_config(composed(*words, f"{part}.replay.hindsight=future"))
     assert getattr(workflow, part).replay.hindsight == "future"
