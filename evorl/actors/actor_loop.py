@@ -15,6 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.execution.collector import PROGRAM
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -23,7 +24,7 @@ _WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
-    """The actors of one training, started when they are first needed.
+    """Collects by actors, see ``Collector``; they start when they are first needed.
 
     Args:
         settings: how many, where, and how they are waited for.
@@ -36,6 +37,8 @@ class Actors(ByValue):
         self._templates: Any = None
         self._asked_at: dict[int, int] = {}  # updates there had been, by actor
         self._num_updates = 0
+
+    is_one_program = False
 
     def check(self, workflow: Any) -> None:
         """Raises ``ValueError`` where a workflow cannot learn from such actors, in words."""
@@ -73,6 +76,10 @@ class Actors(ByValue):
             metrics, state = one(workflow, state, supervisor)
             rows.append(metrics)
         return stacked_rows(rows), state
+
+    def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
+        """Evaluate in this process."""
+        return PROGRAM.evaluate(workflow, state)
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:

@@ -84,7 +84,7 @@ class Worker:
         self.workflow = load(_BUILDER)(config)
         self._acting, self._env_state, _ = acting_template(self.workflow)
         self._own: Any = None  # the state of the environments, where the learner does not keep it
-        self._in_a_loop = not self.workflow.is_one_program
+        self._in_a_loop = not self.workflow.collector.is_one_program
 
     def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
         """A rollout.

@@ -10,6 +10,7 @@ from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
     from evorl.runs.folder import RunFolder
+    from evorl.serving.training_server import TrainingServer
     from evorl.workflows.workflow import Workflow
 
 
@@ -53,9 +54,12 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
     """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
-    if not hasattr(workflow.actors, "switchboard"):
+    from evorl.envs.remote import is_remote
+
+    if not is_remote(workflow.env) or workflow.actors is None:
         return
     from evorl.serving.client_metrics import ClientMetrics
 
-    workflow.actors.should_stop = should_stop
-    workflow.actors.keep(ClientMetrics(folder.path / "clients"))
+    server: TrainingServer = workflow.collector  # pyright: ignore[reportAssignmentType]
+    server.should_stop = should_stop
+    server.keep(ClientMetrics(folder.path / "clients"))

@@ -25,7 +25,6 @@ from evorl.runs.spec import RunKind, RunSpec
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import JobPlace, Trained
-    from evorl.execution.session import RunSession
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.runs.recording import Recorder
@@ -74,7 +73,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
     with stop_on_signals(way_on) as should_stop, _noticing_removal(watched):
         stops = functools.partial(_any_stops, should_stop, place, watched)
         with RunSession(recorder, checkpointer, progress, stops, closes) as session:
-            for notice in _notices(folder, workflow, session, progress):
+            for notice in _notices(folder, workflow, recorder, checkpointer, progress):
                 recorder.message(notice)
             if beginning:
                 state = begin_with(beginning, spec.seed, recorder)
@@ -133,14 +132,18 @@ def _recorder(folder: RunFolder, workflow: Workflow, spec: RunSpec) -> Recorder:
 
 
 def _notices(
-    folder: RunFolder, workflow: Workflow, session: RunSession, progress: dict[str, Any] | None
+    folder: RunFolder,
+    workflow: Workflow,
+    recorder: Recorder,
+    checkpointer: RunCheckpointer,
+    progress: dict[str, Any] | None,
 ) -> Iterable[str]:
     """Return the messages before the first iteration; the records of a resumed run are cut to its checkpoint."""
     from evorl.execution.first_update import weak_spots
 
     if progress:
-        session.recorder.resume_at(progress["iterations"])
-        return _resumed_in_words(folder, session.checkpointer, progress)
+        recorder.resume_at(progress["iterations"])
+        return _resumed_in_words(folder, checkpointer, progress)
     return filter(None, (origin_of_settings(choices()), _flat_images(workflow), *weak_spots(workflow)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 import sys
 import time
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from evorl.envs import EnvState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.intervals import EveryIterations, every
 from evorl.execution.session import Intervals, RunSession, SessionRules
 from evorl.execution.trainable import Trainable
 from evorl.ops import processes
+from evorl.ops.random import seed_or_key
 from evorl.ops.trees import num_rows
 from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import RunPlan, algorithm_name, run_title
@@ -51,6 +54,31 @@ def _for_charts(state: State) -> State:
         return node if isinstance(node, ReplayState) else processes.on_host(node)
 
     return jax.tree.map(fetch, state, is_leaf=lambda node: isinstance(node, ReplayState))
+
+
+def with_new_episodes(env: Any, state: State) -> State:
+    """Return a state whose simulators start new episodes if they are not where the state left them.
+
+    Simulators that can be saved continue. New episodes start from the next seeds of their stream.
+
+    Args:
+        env: training environments.
+        state: of the workflow.
+    """
+    if not env.steps_on_host:
+        return state
+
+    def renewed(node: Any) -> Any:
+        if not isinstance(node, EnvState) or env.is_live(node):
+            return node
+        restart = env.next_episodes
+        for _ in range(node.done.ndim - 1):  # seeds, or members of a population
+            restart = jax.vmap(restart)
+        return restart(node)
+
+    nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
+    live = [renewed(node) for node in nodes]
+    return state if all(map(operator.is_, live, nodes)) else jax.tree.unflatten(structure, live)
 
 
 class LearningRun:
@@ -94,7 +122,7 @@ class LearningRun:
             )
         if state is None:
             state = self._fresh_start(key)
-        elif (live := workflow.with_new_episodes(state)) is not state:
+        elif (live := with_new_episodes(workflow.env, state)) is not state:
             session.recorder.message(NEW_EPISODES)
             state = live
         if eval_at_start and session.iterations == 0 and self.intervals.evaluations:
@@ -165,7 +193,8 @@ class LearningRun:
     def _fresh_start(self, key: Key | int) -> State:
         """Set up, and compile the training at the same time."""
         clock = CompileClock()
-        compiling = self.workflow.compile_ahead(key) if self.workflow.is_one_program else None
+        is_one_program = self.workflow.collector.is_one_program
+        compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None
         state = self.workflow.init(key)
         jax.block_until_ready(state)
         if compiling is not None:

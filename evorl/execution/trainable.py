@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -134,20 +133,12 @@ class Trainable(Protocol):
         ...
 
     @property
-    def is_one_program(self) -> bool:
-        """Whether an iteration is a single compiled program."""
+    def collector(self) -> Any:
+        """Steps the environments, see ``evorl.execution.collector.Collector``."""
         ...
 
     def iterate(
         self, state: State, num_iterations: int, message: Callable[[str], None]
     ) -> tuple[PyTreeDict | None, State]:
-        """So many iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
-        ...
-
-    def with_new_episodes(self, state: State) -> State:
-        """The state itself, or with new episodes if its simulators are elsewhere."""
-        ...
-
-    def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
-        """Compile the training in the background."""
+        """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...

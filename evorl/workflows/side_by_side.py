@@ -86,7 +86,7 @@ class SideBySideWorkflow(Workflow):
         for path in paths:
             if path not in leaves:
                 raise ValueError(no_such("number", path, leaves))
-        if inner.env.steps_on_host or not inner.is_one_program:
+        if inner.env.steps_on_host or not inner.collector.is_one_program:
             raise ValueError(
                 "Settings are trained side by side in one compiled program, and the simulators of this environment are "
                 "outside of JAX: sweep by -m, one training after another."

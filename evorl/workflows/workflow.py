@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -15,12 +13,12 @@ import jax.numpy as jnp
 from evorl.agent import Agent
 from evorl.config.names import load
 from evorl.config.values import field_types, positive
-from evorl.envs import AutoresetMode, EnvState
+from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators import Evaluator
 from evorl.evaluators.episodes import longest_episode
 from evorl.execution import programs as programs
-from evorl.execution.env_faults import without_env_faults
+from evorl.execution.collector import PROGRAM, Collector
 from evorl.execution.learning import run_learning
 from evorl.execution.plan import MIN_BYTES_PER_DEVICE
 from evorl.execution.session import Checkpointer, RunSession
@@ -33,7 +31,7 @@ from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict, PyTreeNode, State, pytree_field
 from evorl.workflows.assembly import read_workflow_config, training_mode
 
-_HOST_LOOP = "evorl.actors.host_loop:iterate_on_host"  # loaded where environments are outside of JAX
+_HOST_LOOP = "evorl.actors.host_loop:HOST_LOOP"  # loaded where environments are outside of JAX
 _HOST_ERRORS = "evorl.execution.host_errors:host_errors_in_words"
 
 
@@ -55,7 +53,7 @@ class Workflow(PyTreeNode):
         eval_episodes: complete episodes in one evaluation.
         env_chunk: step at most this many environments at a time, see ``evorl.rollout.rollout``.
         execution: seeds and devices.
-        actors: who collects beside the learner, ``evorl.actors.actor_loop.Actors``; ``None`` for nobody.
+        actors: collector outside this process, ``Actors`` or ``TrainingServer``; ``None`` for none.
         keeping: data that evaluations keep, ``evorl.config.evaluation_records.EvaluationRecords``; ``None`` for none.
 
     Settings:
@@ -75,7 +73,7 @@ class Workflow(PyTreeNode):
     eval_episodes: int = 20
     env_chunk: int | None = None
     execution: Execution = pytree_field(static=True, setting=False, default=Execution())
-    actors: Any = pytree_field(static=True, setting=False, default=None)
+    actors: Collector | None = pytree_field(static=True, setting=False, default=None)
     keeping: Any = pytree_field(static=True, setting=False, default=None)
 
     ranges: ClassVar[Mapping[str, str]] = {
@@ -117,8 +115,7 @@ class Workflow(PyTreeNode):
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
         workflow = cls(**read_workflow_config(cls, config))
-        if workflow.actors is not None:
-            workflow.actors.check(workflow)
+        workflow.collector.check(workflow)
         return workflow
 
     @classmethod
@@ -219,10 +216,6 @@ class Workflow(PyTreeNode):
         with self._errors_in_words():
             return self._finished(programs.initial_state(self, seed_or_key(key)))
 
-    def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
-        """Compile the training program in the background while ``init(key)`` runs; join the thread before training."""
-        return programs.compile_ahead(self, seed_or_key(key))
-
     @property
     def collects_as_its_family(self) -> bool:
         """Whether it collects a rollout by ``acting``, and nothing comes before that or stands in its place."""
@@ -230,28 +223,19 @@ class Workflow(PyTreeNode):
         return family is not None and type(self).collect is vars(family).get("collect")
 
     @property
-    def _steps_in_a_loop(self) -> bool:
-        """Whether a loop on the host steps its environments; else a compiled program does."""
-        return getattr(self.env, "host", None) == "loop" and self.collects_as_its_family
-
-    @property
-    def is_one_program(self) -> bool:
-        """Whether an iteration is a single compiled program, in which nothing is left to the host."""
-        return self.actors is None and not self._steps_in_a_loop
+    def collector(self) -> Collector:
+        """Collector of this workflow: its actors, a loop on the host for simulators, or the compiled program."""
+        if self.actors is not None:
+            return self.actors
+        if getattr(self.env, "host", None) == "loop" and self.collects_as_its_family:
+            return load(_HOST_LOOP)
+        return PROGRAM
 
     def iterate(
         self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
     ) -> tuple[PyTreeDict | None, State]:
-        """``(metrics [N, ...], state)`` after so many iterations, up to ``programs.MAX_FOLD``; the state is donated.
-
-        N is at least that, but where actors are told to stop: then it may be less, and metrics are ``None`` for 0.
-        ``message`` is told in a sentence what happens to actors.
-        """
-        if self.actors is not None:
-            return self.actors.iterate(self, state, num_iterations, message)
-        if self._steps_in_a_loop:
-            return load(_HOST_LOOP)(self, state, num_iterations)
-        return without_env_faults(self, *programs.iterate_program(self, state, num_iterations), num_iterations)
+        """Run iterations by the collector, see ``Collector.iterate``; the state is donated."""
+        return self.collector.iterate(self, state, num_iterations, message)
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""
@@ -260,10 +244,8 @@ class Workflow(PyTreeNode):
 
     def evaluate(self, state: State) -> PyTreeDict:
         """Mean and spread of the returns of ``eval_episodes`` complete episodes; the state is only read."""
-        if hasattr(self.actors, "evaluate"):  # who collects knows where episodes are played
-            return self.actors.evaluate(self, state)
         with self._errors_in_words():
-            return self._finished(programs.evaluate_program(self, state))
+            return self._finished(self.collector.evaluate(self, state))
 
     def learn(
         self,
@@ -298,27 +280,6 @@ class Workflow(PyTreeNode):
             session = session or RunSession(recorder, checkpointer, progress, should_stop)
             return run_learning(self, session, state, key, eval_at_start)
 
-    def with_new_episodes(self, state: State) -> State:
-        """The state with new episodes, where its environments are simulators that are not where it left them.
-
-        Those that can be saved go on where they were. New episodes start by the seeds that are next in turn.
-        """
-        env: Any = self.env
-        if not env.steps_on_host:
-            return state
-
-        def renewed(node: Any) -> Any:
-            if not isinstance(node, EnvState) or env.is_live(node):
-                return node
-            restart = env.next_episodes
-            for _ in range(node.done.ndim - 1):  # seeds, or members of a population
-                restart = jax.vmap(restart)
-            return restart(node)
-
-        nodes, structure = jax.tree.flatten(state, is_leaf=lambda node: isinstance(node, EnvState))
-        live = [renewed(node) for node in nodes]
-        return state if all(map(operator.is_, live, nodes)) else jax.tree.unflatten(structure, live)
-
     @property
     def _has_simulators(self) -> bool:
         return self.env.steps_on_host or self.eval_env.steps_on_host
@@ -332,8 +293,7 @@ class Workflow(PyTreeNode):
 
     def close(self) -> None:
         """Give back what the environments hold, and end the actors. JAX environments hold nothing."""
-        if self.actors is not None:
-            self.actors.close()
+        self.collector.close()
         self.env.close()
         self.eval_env.close()
 

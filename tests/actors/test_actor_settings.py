@@ -75,4 +75,4 @@ def test_an_asynchronous_iteration_is_of_one_actor() -> None:
     one = build("impala.IMPALAWorkflow", {"count": 2, "mode": "async"})
     assert (together.env.num_envs, one.env.num_envs) == (4, 2)
     assert together.timesteps_per_iteration == 2 * one.timesteps_per_iteration
-    assert not together.is_one_program
+    assert not together.collector.is_one_program
