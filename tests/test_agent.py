@@ -78,7 +78,7 @@ def test_a_mask_forbids_actions_and_is_not_read() -> None:
     np.testing.assert_array_equal(masked, [[0.0, -jnp.inf, 2.0], [3.0, 4.0, 5.0]])  # all forbidden: nothing is
     assert allowed_only(outputs, obs.observation) is outputs
     assert allowed_only(outputs, PyTreeDict(observation=obs.observation)) is outputs
-    with pytest.raises(ValueError, match=r"action_mask has the shape \(2, 3\).*outputs \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"action_mask has shape \(2, 3\).*outputs have \(2, 4\)"):
         allowed_only(jnp.zeros((2, 4)), obs)
     assert select_observation(obs, None) is obs.observation
     assert set(select_observation(obs | {"more": mask}, None)) == {"observation", "more"}
