@@ -43,7 +43,6 @@ class EveryIterations:
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """See ``Interval.is_due``."""
         return iterations[1:] % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
@@ -58,12 +57,10 @@ class EverySteps:
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
-        """See ``Interval.is_due``."""
         reached = timesteps // self.number
         return reached[1:] > reached[:-1]
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
-        """See ``Interval.until_due``."""
         return math.ceil((self.number - timesteps % self.number) / most)
 
 
