@@ -50,7 +50,7 @@ class ActorPool(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, timeout: float) -> list[tuple[int, str, Any]]:
-        """Wait up to ``timeout`` seconds; return triples: number, ``"done"`` or ``"failed"``, and a result or reason."""
+        """Wait up to ``timeout`` seconds; return triples: number, ``"done"`` or ``"failed"``, result or reason."""
 
     @abc.abstractmethod
     def why_dead(self, number: int) -> str | None:

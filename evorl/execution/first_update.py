@@ -1,9 +1,9 @@
-"""Predicts from its settings when a training first updates its policy, and refuses a training that would learn nothing.
+"""Predicts when a training run first updates its policy, and rejects runs that would never update it.
 
 The prediction reads attributes of the workflow: ``learning_starts``, ``updates_per_iteration`` and ``replay_buffer`` if
-it learns from stored steps, ``updates_per_policy_update`` if the policy is updated less often than the critics,
+it learns from a replay buffer, ``updates_per_policy_update`` if the policy is updated less often than the critics,
 ``num_minibatches`` and ``agent.normalize_advantages`` if advantages are standardised, and ``inner`` or ``learner`` for
-a part that learns. Other workflows may declare ``idle_reasons()``, which yields sentences.
+a nested workflow. Other workflows may define ``idle_reasons()``, which yields sentences.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _EXPLAINED = "Nothing would be learned"
 
 
 def refuse_idle_training(workflow: Any) -> None:
-    """Refuse a training whose settings allow no update of the policy.
+    """Raise an error if the settings of a training run allow no update of the policy.
 
     Raises:
-        ValueError: no update would be made; the message has the settings that prevent it and values that work.
+        ValueError: no update would happen; the message states the settings that prevent it, and values that work.
     """
     for reason in idle_reasons(workflow):
         raise ValueError(f"{_EXPLAINED}: {reason}")
@@ -31,9 +31,9 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
     """Yield a sentence for each setting that prevents every update of the policy.
 
     Args:
-        workflow: of the training, or of a part of it.
-        total: environment steps of the part; ``None`` for the workflow's own ``total_timesteps``.
-        above: the part's name in the config, as in ``learner.``.
+        workflow: workflow of the run, or of a part of the run.
+        total: environment steps of the part; ``None`` for ``workflow.total_timesteps``.
+        above: prefix of the part in the config, for example ``learner.``.
     """
     total = float(workflow.total_timesteps) if total is None else total
     if hasattr(workflow, "idle_reasons"):
@@ -49,21 +49,21 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
 
 
 def weak_spots(workflow: Any) -> Iterator[str]:
-    """Yield a sentence for each setting whose effect is probably not intended."""
+    """Yield a sentence for each setting whose effect is probably unintended."""
     total, steps = float(workflow.total_timesteps), workflow.timesteps_per_iteration
     if 0 < total < workflow.eval_interval:
         yield (
             f"There is no evaluation after the start: eval_interval={workflow.eval_interval:,.0f} is more than "
-            f"total_timesteps={total:,.0f}. Choose a smaller one."
+            f"total_timesteps={total:,.0f}. Choose a smaller eval_interval."
         )
     rates = {name: optimizer.learning_rate for name, optimizer in _optimizers(workflow)}
     if rates and all(_is_zero(rate) for rate in rates.values()):
-        yield f"All step sizes are 0, so that nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
+        yield f"All learning rates are 0, so nothing is learned: {', '.join(f'{n}.learning_rate' for n in rates)}."
     if getattr(workflow, "exploit", False) and steps and total < 2 * steps:
         yield (
             f"There is one generation, so that no member trains after a selection: generation_interval="
             f"{workflow.generation_interval:,} of {workflow.pop_size} members takes {steps:,} of "
-            f"total_timesteps={total:,.0f}. Choose a smaller one."
+            f"total_timesteps={total:,.0f}. Choose a smaller generation_interval."
         )
 
 
@@ -110,7 +110,7 @@ def _of_replay(workflow: Any, total: float, above: str) -> Iterator[str]:
 
 
 def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
-    """Yield the reason if minibatches have one sample: its standardised advantage, and the gradient, are 0."""
+    """Yield a reason if minibatches have a single sample: its standardised advantage, and the gradient, are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
         fewer = f"fewer {above}num_minibatches, " if parts > 1 else ""
@@ -122,7 +122,7 @@ def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
 
 
 def _of_population(workflow: Any) -> Iterator[str]:
-    """Yield the reasons of the members, each with its share of the steps; searched settings are not examined."""
+    """Yield the reasons of the members, each with its share of the steps; searched settings are not checked."""
     steps = workflow.timesteps_per_iteration
     if not steps:
         return
