@@ -140,8 +140,7 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
     Args:
         static: ``True`` for a field that changes shapes or control flow; its values must be hashable. ``False`` for
             data. With ``None``, ``PyTreeData`` treats the field as data, ``PyTreeNode`` decides by the annotation.
-        setting: true if configs may set the field; false for fields that are derived from other settings or set by
-            another class.
+        setting: true if configs may set the field; false if it is derived or set by another class.
         **kwargs: arguments of ``dataclasses.field``.
     """
     metadata = dict(kwargs.pop("metadata", None) or {})

@@ -43,6 +43,7 @@ class EveryIterations:
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
+        """Return after which iterations the event is due, bool ``[N]``."""
         return iterations[1:] % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
@@ -57,10 +58,12 @@ class EverySteps:
     number: int
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
+        """Return after which iterations the event is due, bool ``[N]``."""
         reached = timesteps // self.number
         return reached[1:] > reached[:-1]
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
+        """Return the smallest number of iterations after which the event may be due."""
         return math.ceil((self.number - timesteps % self.number) / most)
 
 
