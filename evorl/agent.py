@@ -120,11 +120,13 @@ class Agent(PyTreeNode):
         """Return the ``agent`` part of a config, completed with the class's defaults."""
         config = plain(checked_mapping(config, "agent"))
         parts = type(cls.part_settings)
-        of_parts = {name: value for name, value in config.items() if name in field_types(parts)}
-        fields = completed(cls, {name: value for name, value in config.items() if name not in of_parts}, where="agent")
+        part_values = {name: value for name, value in config.items() if name in field_types(parts)}
+        fields = completed(
+            cls, {name: value for name, value in config.items() if name not in part_values}, where="agent"
+        )
         built = {f.name for f in dataclasses.fields(cls) if f.metadata.get("built")}
         fields = {name: value for name, value in fields.items() if name in config or name not in built}
-        return {**completed(parts, of_parts, cls.part_settings, "agent"), **fields}
+        return {**completed(parts, part_values, cls.part_settings, "agent"), **fields}
 
     @abstractmethod
     def init_params(self, obs_space: Space, action_space: Space, key: Key) -> Params:

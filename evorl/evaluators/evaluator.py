@@ -136,5 +136,5 @@ def observes_goals(env: VectorEnv) -> bool:
 
 
 def _goals(outcomes: EpisodeOutcomes) -> PyTreeDict:
-    at = {"start": outcomes.first, "achieved": outcomes.last, "desired": outcomes.last}
-    return PyTreeDict({name: (at[name] or {})[field] for name, field in GOAL_FIELDS.items()})
+    entries = {"start": outcomes.first, "achieved": outcomes.last, "desired": outcomes.last}
+    return PyTreeDict({name: (entries[name] or {})[field] for name, field in GOAL_FIELDS.items()})

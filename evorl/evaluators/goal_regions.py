@@ -68,9 +68,9 @@ def as_lines(regions: Sequence[GoalRegion]) -> list[str]:
 
 def _regions(desired: np.ndarray, start: np.ndarray, space: Box, cells: int) -> tuple[list[str], np.ndarray]:
     """Return the names of the regions, and the index of each goal's region, ``[N]``."""
-    goals, which = np.unique(desired, axis=0, return_inverse=True)
+    goals, goal_index = np.unique(desired, axis=0, return_inverse=True)
     if len(goals) <= FEW_GOALS and 2 * len(goals) <= len(desired):
-        return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], which.reshape(-1)
+        return [f"[{', '.join(f'{x:.4g}' for x in goal)}]" for goal in goals], goal_index.reshape(-1)
     if desired.shape[1] <= MOST_DIMENSIONS:
         return _cells(desired, space, cells)
     return _distances(np.linalg.norm(desired - start, axis=1))

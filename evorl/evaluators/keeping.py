@@ -116,11 +116,11 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
 
 def _plotted(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
     """Return the plotted quantity and its dimensions, with defaults filled in."""
-    of = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
-    if of == "goal" and not observes_goals(env):
+    quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
+    if quantity == "goal" and not observes_goals(env):
         raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: use plot_of=observation.")
-    space = env.goal_task.goal_space if of == "goal" else env.obs_space
-    if of == "observation" and isinstance(space, DictSpace):
+    space = env.goal_task.goal_space if quantity == "goal" else env.obs_space
+    if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)
     if not isinstance(space, Box) or len(space.shape) != 1:
         raise ValueError(f"evaluation.plot_episodes plots components of a vector, but observations are {space}.")
@@ -132,4 +132,4 @@ def _plotted(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
         raise ValueError(
             f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
         )
-    return of, tuple(chosen)
+    return quantity, tuple(chosen)

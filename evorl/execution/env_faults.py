@@ -92,20 +92,20 @@ def without_env_faults(
     Raises:
         TrainingDiverged: an environment returned non-finite values; the message states the environment and the step.
     """
-    rest = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
+    remaining = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
-        return rest, state
+        return remaining, state
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
     rows, seeds = np.nonzero(faults[..., 0] != _NONE)
     if not len(rows):
-        return rest, state
+        return remaining, state
     step, number, kind = faults[rows[0], seeds[0]].tolist()
     iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
     per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
-    of_run = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
+    step_text = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
     seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
     raise load("evorl.execution.learning:TrainingDiverged")(
-        _described(workflow.env, f"{number}{seed}", kind, f"{of_run}, in iteration {iteration:,}")
+        _described(workflow.env, f"{number}{seed}", kind, f"{step_text}, in iteration {iteration:,}")
     )
 
 

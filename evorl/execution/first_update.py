@@ -39,13 +39,13 @@ def idle_reasons(workflow: Any, total: float | None = None, above: str = "") -> 
     if hasattr(workflow, "idle_reasons"):
         yield from workflow.idle_reasons()
     if hasattr(workflow, "generation_interval"):
-        yield from _of_population(workflow)
+        yield from _population_reasons(workflow)
     elif hasattr(workflow, "learner"):
-        yield from _of_guided_evolution(workflow.learner, total)
+        yield from _guided_evolution_reasons(workflow.learner, total)
     elif hasattr(workflow, "learning_starts"):
-        yield from _of_replay(workflow, total, above)
+        yield from _replay_reasons(workflow, total, above)
     elif getattr(workflow.agent, "normalize_advantages", False):
-        yield from _of_one_sample(workflow, above)
+        yield from _one_sample_reasons(workflow, above)
 
 
 def weak_spots(workflow: Any) -> Iterator[str]:
@@ -80,36 +80,36 @@ def num_updates(workflow: Any, total: float) -> int:
     return math.floor(iterations * rate + 1e-6) - math.floor(first * rate + 1e-6)
 
 
-def _of_replay(workflow: Any, total: float, above: str) -> Iterator[str]:
+def _replay_reasons(workflow: Any, total: float, above: str) -> Iterator[str]:
     steps = workflow.timesteps_per_iteration
     total = max(1, int(total) // steps) * steps
     starts, length = float(workflow.learning_starts), getattr(workflow.replay_buffer, "length", 1)
     count, delay = num_updates(workflow, total), getattr(workflow, "updates_per_policy_update", 1)
-    of_total = f"the training of {total:,.0f} steps"
+    training = f"the training of {total:,.0f} steps"
     if not workflow.offline and starts >= total:
         yield (
-            f"{above}learning_starts={starts:,.0f} is not less than {of_total}. Choose a smaller one, such as "
+            f"{above}learning_starts={starts:,.0f} is not less than {training}. Choose a smaller one, such as "
             f"{above}learning_starts={total // 10:,.0f}, or a larger total_timesteps."
         )
     elif count == 0 and length * workflow.env.num_envs > total:
         yield (
-            f"sequences of {length} steps of each of {workflow.env.num_envs} environments are longer than {of_total}. "
+            f"sequences of {length} steps of each of {workflow.env.num_envs} environments are longer than {training}. "
             f"Choose a smaller {above}sequence_length or {above}burn_in, or a larger total_timesteps."
         )
     elif count == 0:
         rate = workflow.updates_per_iteration
         yield (
-            f"{above}updates_per_iteration={rate:g} makes no update in {of_total}, of {steps:,} each iteration. Choose "
+            f"{above}updates_per_iteration={rate:g} makes no update in {training}, of {steps:,} each iteration. Choose "
             "a larger one, or a larger total_timesteps."
         )
     elif count < delay:
         yield (
-            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {of_total} "
+            f"{above}policy_delay={delay} updates of the critics come before the first of the policy, and {training} "
             f"has {count}. Choose a smaller one, more {above}updates_per_iteration, or a larger total_timesteps."
         )
 
 
-def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
+def _one_sample_reasons(workflow: Any, above: str) -> Iterator[str]:
     """Yield a reason if minibatches have a single sample: its standardised advantage, and the gradient, are 0."""
     rows, parts = workflow.timesteps_per_iteration, getattr(workflow, "num_minibatches", 1)
     if parts and rows // parts == 1:
@@ -121,7 +121,7 @@ def _of_one_sample(workflow: Any, above: str) -> Iterator[str]:
         )
 
 
-def _of_population(workflow: Any) -> Iterator[str]:
+def _population_reasons(workflow: Any) -> Iterator[str]:
     """Yield the reasons of the members, each with its share of the steps; searched settings are not checked."""
     steps = workflow.timesteps_per_iteration
     if not steps:
@@ -132,7 +132,7 @@ def _of_population(workflow: Any) -> Iterator[str]:
         yield from idle_reasons(workflow.inner, generations * steps / workflow.pop_size, "inner.")
 
 
-def _of_guided_evolution(learner: Any, total: float) -> Iterator[str]:
+def _guided_evolution_reasons(learner: Any, total: float) -> Iterator[str]:
     starts = float(learner.learning_starts)
     if starts >= total:
         yield (

@@ -50,7 +50,7 @@ def _walk(jaxpr: Any, known: dict[int, tuple[int, list[int]]]) -> tuple[int, lis
     alive = peak = 0
     for i, eqn in enumerate(jaxpr.eqns):
         inside = [_walk(program, known) for program in _programs_in(eqn)]
-        inner = max((most for most, _ in inside), default=0)
+        inner = max((inner_peak for inner_peak, _ in inside), default=0)
         results = _result_bytes(eqn, last, i, [outs for _, outs in inside])
         # Results of a called program are alive within it already; results of a loop exist in addition to its body's.
         together = sum(results) + inner if eqn.primitive.name in _LOOPS else max(sum(results), inner)

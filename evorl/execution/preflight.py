@@ -137,6 +137,6 @@ def _parameters(state: Any, num_seeds: int | None) -> dict[str, int]:
 
 def _process_bytes_with(num_equations: int) -> int:
     """Return the predicted memory of the process: its peak so far, plus the needs of a program of this size."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    so_far = most if sys.platform == "darwin" else most * 1024
-    return so_far + RUNNING_BYTES + COMPILING_BYTES * num_equations
+    max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = max_rss if sys.platform == "darwin" else max_rss * 1024
+    return peak + RUNNING_BYTES + COMPILING_BYTES * num_equations

@@ -44,7 +44,7 @@ class QNetwork(nn.Module):
         if (action is None) != (self.num_actions is not None):
             raise ValueError("a Q network requires an action if built without num_actions, and accepts none otherwise.")
         if self.num_actions is not None:
-            return self._of_all_actions(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
+            return self._all_action_values(torso_output(self.torso, obs, self.observation_ndim), self.num_actions, key)
         if self.torso.input_ndim != 1:
             raise ValueError(
                 "values of continuous actions need a torso for flat inputs: actions are joined to flat observations."
@@ -59,7 +59,7 @@ class QNetwork(nn.Module):
             return NoisyDense(size, name=name)(hidden, key)
         return dense(size, self.torso.orthogonal, self.output_scale, name=name)(hidden)
 
-    def _of_all_actions(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
+    def _all_action_values(self, hidden: jax.Array, num_actions: int, key: Key | None) -> jax.Array:
         key, value_key = (None, None) if key is None else split_rows(key)
         num_atoms = self.num_atoms or 1
         values = self._outputs("head", hidden, num_actions * num_atoms, key)

@@ -58,19 +58,19 @@ def decided_by_first(decide: Callable[[], Answer]) -> Answer:
     if not are_several():
         return decide()
     text = np.frombuffer(json.dumps(decide()).encode(), np.uint8) if is_first() else np.zeros(0, np.uint8)
-    length = int(_of_first(np.int32(len(text))))
+    length = int(_broadcast_from_first(np.int32(len(text))))
     buffer = np.zeros(-(-length // _BLOCK) * _BLOCK, np.uint8)
     if is_first():
         buffer[:length] = text
-    return json.loads(_of_first(buffer)[:length].tobytes().decode())
+    return json.loads(_broadcast_from_first(buffer)[:length].tobytes().decode())
 
 
 def number_of_first(number: int) -> int:
     """Return the first process's ``number``, from 0 to 2^31 - 1, in all processes."""
-    return int(_of_first(np.int32(number))) if are_several() else number
+    return int(_broadcast_from_first(np.int32(number))) if are_several() else number
 
 
-def _of_first(array: Any) -> Any:
+def _broadcast_from_first(array: Any) -> Any:
     from jax.experimental import multihost_utils
 
     return multihost_utils.broadcast_one_to_all(array)

@@ -40,10 +40,10 @@ def as_typed_key(key: Any) -> Key:
 
 def keys_of_seeds(key: Key, seeds: jax.Array) -> Key:
     """Return the keys of the seeds ``seed + seeds`` ``[N]``, where ``key = jax.random.key(seed)``."""
-    words = jax.random.key_data(key)
-    offsets = jnp.zeros_like(words, shape=(*seeds.shape, *words.shape))
-    offsets = offsets.at[:, -1].set(seeds.astype(words.dtype))
-    return jax.random.wrap_key_data(words + offsets, impl=jax.random.key_impl(key))
+    data = jax.random.key_data(key)
+    offsets = jnp.zeros_like(data, shape=(*seeds.shape, *data.shape))
+    offsets = offsets.at[:, -1].set(seeds.astype(data.dtype))
+    return jax.random.wrap_key_data(data + offsets, impl=jax.random.key_impl(key))
 
 
 def seed_or_key(key: Key | int) -> Key:

@@ -81,5 +81,5 @@ def whole_updates(rate: Fraction, before: jax.Array, count: jax.Array | int) -> 
     """
     updates, events = rate.numerator, rate.denominator
     phase = (before % events).astype(jnp.int32)
-    rest = (phase + count % events) * updates // events - phase * updates // events
-    return jnp.asarray(count // events * updates + rest, jnp.int32)
+    remainder = (phase + count % events) * updates // events - phase * updates // events
+    return jnp.asarray(count // events * updates + remainder, jnp.int32)

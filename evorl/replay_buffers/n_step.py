@@ -33,8 +33,8 @@ def take_n_step(
     if num_steps == 1:
         batch = take(state.data, rows, envs, num_envs)
         discounts = discount * (1.0 - batch.extras.termination.astype(jnp.float32))
-        one = jnp.ones(rows.shape, jnp.int32)
-        return batch.replace(dones=None, extras=batch.extras | {"num_rewards": one, "discounts": discounts})
+        ones = jnp.ones(rows.shape, jnp.int32)
+        return batch.replace(dones=None, extras=batch.extras | {"num_rewards": ones, "discounts": discounts})
     first = take(state.data.replace(next_obs=None, rewards=None, dones=None), rows, envs, num_envs)
     window_rows, window_envs, is_stored = window_from(state, rows, envs, num_envs, num_steps)
     rewards, dones = take((state.data.rewards, state.data.dones), window_rows, window_envs, num_envs)
