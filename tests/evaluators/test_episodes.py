@@ -76,7 +76,7 @@ def test_recording_changes_nothing_else() -> None:
     without = _play(record=None)
     assert without.transitions is None
     assert_identical(_play().replace(transitions=None), without)
-    with pytest.raises(ValueError, match="play them with record="):
+    with pytest.raises(ValueError, match="were not recorded: pass record="):
         transition_rows(without)
 
 
