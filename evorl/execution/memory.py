@@ -124,7 +124,7 @@ def _memory_for_run(available: int | None) -> tuple[int | None, str]:
     if machine is None:
         return None, ""
     share = int(MEMORY_SHARE * machine) - (_PROCESS_BYTES if on_cpu() else 0)
-    return max(0, share), f"the machine has {shown_bytes(machine)}, and it may use {shown_bytes(max(0, share))}"
+    return max(0, share), f"the machine has {shown_bytes(machine)}, and a run may use {shown_bytes(max(0, share))}"
 
 
 def held_bytes(state: Any, specs: Any, execution: Execution) -> int:

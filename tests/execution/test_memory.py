@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_refused_at_once(workflow: Any, config: dict, said:
     built = workflow.build_from_config(config)
     with pytest.raises(
         ValueError,
-        match=rf"This run needs at least .* of memory, but the machine has 16 GB, and it may use 12.1 GB: {said}",
+        match=rf"This run needs at least .* of memory, but the machine has 16 GB, and a run may use 12.1 GB: {said}",
     ):
         built.init(0)
     with pytest.raises(ValueError, match=said):
