@@ -111,7 +111,7 @@ class Agent(PyTreeNode):
                 " Or give both ends of every dimension, such as Box(-10.0, 10.0), where the environment is defined."
             )
         raise ValueError(
-            f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, and this environment's action space is "
+            f"{_name_of(cls)} acts in {describe_kinds(cls.acts_in)}, but this environment's action space is "
             f"{env_space!r}. Agents that act in it: {', '.join(agents_acting_in(kind))}.{bounds}"
         )
 
@@ -275,7 +275,7 @@ def action_distribution(action_space: Space, squashed: bool = True) -> ActionDis
     kind = kind_of(action_space)
     if kind is ActionSpaces.OTHERS:
         known = describe_kinds(ActionSpaces.DISCRETE_AND_BOXES)
-        raise ValueError(f"policies have distributions over {known}, and this action space is {action_space!r}.")
+        raise ValueError(f"policies have distributions over {known}, but this action space is {action_space!r}.")
     if kind is ActionSpaces.DISCRETE:
         return distribution_for(num_actions=num_outputs(action_space))
     bounded = bounded_dimensions(action_space)

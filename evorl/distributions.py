@@ -254,7 +254,7 @@ def distribution_for(
         ValueError: not exactly one of the two sizes is passed, or ``bounded`` does not have ``action_size`` entries.
     """
     if (num_actions is None) == (action_size is None):
-        raise ValueError("pass either num_actions (a discrete space) or action_size (a box), not both and not neither.")
+        raise ValueError("pass exactly one of num_actions (a discrete space) and action_size (a box).")
     if num_actions is not None:
         return ActionDistribution("categorical", int(num_actions), **options)
     is_squashed = squashed and (not bounded or any(bounded))

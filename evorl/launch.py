@@ -146,15 +146,17 @@ def places(options: argparse.Namespace, environment: Mapping[str, str]) -> list[
     devices = options.devices_per_process
     if options.n is None:
         if not all(name in environment for name in _SLURM):
-            _parser().error("how many processes? Give -n 2, or start this by SLURM's srun, which makes them itself")
+            _parser().error("the number of processes is missing: pass -n 2, or start with SLURM's srun, which sets it")
         index, count = int(environment["SLURM_PROCID"]), int(environment["SLURM_NTASKS"])
         return [Place(index, count, None, 0, 1, devices, f"srun {command}")]
     if options.n < 1 or options.hosts < 1 or not 0 <= options.host < options.hosts or (devices or 1) < 1:
-        _parser().error("-n, --hosts and --devices-per-process are 1 or more, and --host from 0 to --hosts - 1")
+        _parser().error("-n, --hosts and --devices-per-process must be 1 or more, and --host from 0 to --hosts - 1")
     if options.hosts > 1 and not re.fullmatch(r".+:\d+", options.coordinator or ""):
-        _parser().error("several hosts meet at a port of host 0: give all of them the same --coordinator name:port")
+        _parser().error(
+            "several hosts need a common port of host 0: pass the same --coordinator name:port on each of them"
+        )
     if options.host == 0 and options.coordinator and not _is_free(port := int(options.coordinator.rpartition(":")[2])):
-        _parser().error(f"something else listens at port {port} of this machine: choose another --coordinator")
+        _parser().error(f"port {port} of this machine is in use: choose another --coordinator")
     command += f" -n {options.n}" + (f" --devices-per-process {devices}" if devices else "")
     if options.hosts > 1:
         command += f" --hosts {options.hosts} --host {options.host} --coordinator {options.coordinator}"

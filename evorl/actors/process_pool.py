@@ -69,7 +69,7 @@ class ProcessPool(ActorPool):
         now = time.monotonic()
         silent_for = now - max(actor.started_at, actor.beat.value)
         if silent_for > SILENT_SECONDS and (actor.beat.value > 0.0 or _is_stopped(actor.process.pid)):
-            return f"gave no sign of life for {silent_for:.0f} s"
+            return f"sent no heartbeat for {silent_for:.0f} s"
         if not actor.has_started and now - actor.started_at > STARTING_SECONDS:
             return f"had not started after {STARTING_SECONDS:.0f} s"
         return None

@@ -93,7 +93,7 @@ class RayPool(ActorPool):
             if now - sent_at > _BEAT_SECONDS:
                 self._beats[number] = (self._actors[number].beat.remote(), now)
         elif now - self._seen_at[number] > SILENT_SECONDS:
-            return f"gave no sign of life for {now - sent_at:.0f} s"
+            return f"sent no heartbeat for {now - sent_at:.0f} s"
         return None
 
     def stop(self, number: int) -> None:

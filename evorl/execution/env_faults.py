@@ -102,7 +102,9 @@ def without_env_faults(
     step, number, kind = faults[rows[0], seeds[0]].tolist()
     iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
     per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
-    step_text = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
+    step_text = (
+        f"step {(iteration - 1) * per_env + step + 1:,} of the run" if per_env else f"step {step + 1:,} of a rollout"
+    )
     seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
     raise load("evorl.execution.learning:TrainingDiverged")(
         _described(workflow.env, f"{number}{seed}", kind, f"{step_text}, in iteration {iteration:,}")

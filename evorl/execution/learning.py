@@ -37,7 +37,7 @@ MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chan
 
 
 class TrainingDiverged(ArithmeticError):
-    """A loss became NaN or infinite."""
+    """A loss, a parameter or an environment's output became NaN or infinite."""
 
 
 class Checkpointer(Protocol):

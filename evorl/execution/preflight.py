@@ -77,10 +77,10 @@ class Preflight:
         lines = [f"parameters    {sum(self.parameters.values()):,} ({parts})" if parts else "parameters    none"]
         lines += [f"{label:13s} {shown_bytes(size)} on {where}" for label, size in self.entries.items() if size]
         lines.append(
-            f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} besides the state"
+            f"an iteration  {self.steps_per_iteration:,} steps, {shown_bytes(self.step_bytes)} in addition to the state"
         )
         if self.num_iterations is None:
-            lines.append("iterations    they differ in length")
+            lines.append("iterations    of different lengths")
         else:
             lines.append(f"iterations    {self.num_iterations:,}")
         available = "" if self.available is None else f" of {shown_bytes(self.available)}"

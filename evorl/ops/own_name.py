@@ -1,4 +1,4 @@
-"""Name of a user-defined function, as a field of a node holds it."""
+"""User-defined function names as field values of nodes."""
 
 from __future__ import annotations
 
