@@ -109,7 +109,7 @@ def test_the_distribution_suits_the_action_space() -> None:
 
 @pytest.mark.parametrize("space", [TupleSpace((BOX, Discrete(2))), Box(-1.0, 1.0, (2, 2))], ids=repr)
 def test_a_space_it_cannot_act_in_is_refused_describe_kinds(space: Space) -> None:
-    with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, and this action space is"):
+    with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, but this action space is"):
         action_distribution(space)
 
 
