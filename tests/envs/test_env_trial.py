@@ -54,7 +54,7 @@ def test_what_may_be_meant_so_is_noted() -> None:
     ]
     endless = try_env(wrap_env(Walk(), parallel=1), 2, KEY)
     assert endless.notes == (
-        "No episode ended: give env.max_episode_steps in training, unless they are meant to be so long.",
+        "No episode ended: set env.max_episode_steps for training, unless episodes are meant to be that long.",
     )
 
 

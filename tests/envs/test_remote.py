@@ -73,7 +73,7 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     assert env.action_space == Box(-1.0, 1.0, (2,))  # agents act in [-1, 1]
     state = env.reset(jax.random.key(0))
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
-    with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, and play .* evorl act run="):
+    with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, .* evorl act run="):
         env.simulators.usual.step(np.zeros((3, 2)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="come over the network"):
         jax.block_until_ready(env.step(state, jnp.zeros((3, 2))))
@@ -105,4 +105,4 @@ def test_spaces_that_fit_no_memory_are_refused_with_their_setting(config: dict[s
     for whole in (config, {"camera": config}):
         with pytest.raises(ValueError, match=r"env\.obs_space") as error:
             space_from_config(whole, "env.obs_space")
-        assert "at most 268,435,456" in str(error.value) or "axes of 0 or more" in str(error.value)
+        assert "268,435,456" in str(error.value) or "at least 0" in str(error.value)

@@ -183,7 +183,7 @@ def test_a_mask_is_one_bool_for_each_environment(mask: np.ndarray) -> None:
     """A column would be spread over the rows of the state, and numbers of environments be taken for flags."""
     env = make_probe("discounting", 3)
     state = env.reset(jax.random.key(0))
-    with pytest.raises(ValueError, match=r"takes a mask bool\[3\], true where an environment starts anew; got "):
+    with pytest.raises(ValueError, match=r"expects a mask bool\[3\], true where an environment restarts; got "):
         env.partial_reset(state, mask, jax.random.key(1))
 
 
@@ -195,7 +195,7 @@ def test_actions_are_one_for_each_environment(shape: tuple[int, ...]) -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(TypeError, match="takes a single evorl Env"):
+    with pytest.raises(TypeError, match="needs a single evorl Env"):
         VmapWrapper(make_probe("discounting"), 2)
     with pytest.raises(ValueError, match="num_envs must be a positive whole number"):
         VmapWrapper(ProbeEnv("discounting"), 0)
