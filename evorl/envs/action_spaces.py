@@ -14,8 +14,7 @@ class ActionSpaces(enum.Flag):
     """Kinds of action spaces, combined with ``|``.
 
     A Box is flat if its elements are vectors. It is bounded if every bound is finite; otherwise it is unbounded, even
-    if
-    only some of its dimensions are.
+    if only some of its dimensions are.
     """
 
     DISCRETE = enum.auto()

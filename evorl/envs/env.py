@@ -49,11 +49,9 @@ class EnvState(PyTreeData):
         reward: reward of the step, float32.
         done: true if the step ended the episode, bool.
         info: always ``termination`` and ``truncation`` (bool; never both) and ``metrics`` (the library's own figures).
-            With
-            an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return`` (float32) of the
-            episode
-            that the step belongs to. On a vector env also ``next_obs`` (the true successor observation, before any
-            autoreset) and ``is_reset_step`` (bool).
+            With an ``EpisodeWrapper`` also ``steps``, ``episode_length`` (int32) and ``episode_return`` (float32) of
+            the episode that the step belongs to. On a vector env also ``next_obs`` (the true successor observation,
+            before any autoreset) and ``is_reset_step`` (bool).
     """
 
     env_state: Any
@@ -84,8 +82,7 @@ class Env(ByValue, abc.ABC):
 
     ``reset`` and ``step`` are pure, and both return the same structure, shapes and dtypes. ``step`` reads
     ``env_state.env_state`` and ``env_state._internal``, never ``info``. Spaces are evaluated outside of any active
-    trace,
-    so that a property may build them with ``jax.numpy``.
+    trace, so that a property may build them with ``jax.numpy``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -147,8 +144,7 @@ class Env(ByValue, abc.ABC):
         bodies.
 
         Arrays have the leading axes of ``env_state``. float64, which JAX supports only when enabled, is returned as
-        bytes:
-        uint8 ``[..., 8 k]`` for ``k`` numbers.
+        bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
         """
         del env_state
         return PyTreeDict()
@@ -264,8 +260,7 @@ class PhysicsEnv(Env):
     """An environment whose physics model is a pytree of arrays.
 
     A subclass defines reset and step for any model of the same structure and shapes as its own. The numbers of that
-    model
-    may be traced, and may differ between the rows of a batch.
+    model may be traced, and may differ between the rows of a batch.
     """
 
     @property

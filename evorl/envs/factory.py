@@ -55,9 +55,8 @@ def create_env(
     Args:
         config: a mapping with ``library``, ``name`` and any option below; or a name such as ``"hopper"``,
             ``"brax/hopper"`` or ``"gymnax/CartPole-v1"``. Keyword arguments other than ``None`` take precedence.
-            Instead of
-            library and name a mapping may have ``factory``, ``"package.module:function"``: a function that returns one
-            ``Env``.
+            Instead of library and name a mapping may have ``factory``, ``"package.module:function"``: a function that
+            returns one ``Env``.
         library: such as ``"brax"`` or ``"gymnasium"``; optional if only one library has an environment of that name.
         name: name of the environment in its library.
         **options: the fields of ``EnvOptions`` (``parallel``, ``autoreset_mode``, ``history`` ...), and ``backend`` for

@@ -26,8 +26,8 @@ class EnvOptions:
         parallel: number of environments B.
         autoreset_mode: behaviour at the end of an episode, an ``AutoresetMode`` or its name.
         max_episode_steps: time limit in environment steps; ``None`` for the environment's default. With
-            ``action_repeat``,
-            an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last one may last fewer steps.
+            ``action_repeat``, an episode has ``max_episode_steps / action_repeat`` actions, rounded up; the last one
+            may last fewer steps.
         action_repeat: number of environment steps per action; ``info.steps`` counts actions.
         history: number of most recent observations that are stacked, see ``FrameStackWrapper``.
         reward_transform: sign-preserving function of the reward: tanh, arctan, sign, sqrt or log.
@@ -35,11 +35,9 @@ class EnvOptions:
         reward_scale: factor of the reward.
         sparse_reward_interval: number of steps after which the accumulated reward is paid; the rest is paid at the end.
         channels: axis of the channels in the library's images: ``last``, or ``first``, which moves them to the last
-            axis,
-            where convolutions expect them.
+            axis, where convolutions expect them.
         flatten_obs: true concatenates an observation to one vector, with discrete entries one-hot encoded. ``None``
-            only
-            one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); ``False`` changes nothing.
+            only one-hot encodes discrete entries (``Discrete``, ``MultiDiscrete``); ``False`` changes nothing.
         observed: indices of the components of a flat observation that the agent sees; ``None`` for all.
         goal_setter: method that chooses goals, see ``make_goal_setter``; ``None`` for the environment's own goals.
         randomization: physics parameters drawn at the start of each episode, with their ranges, by field name, see

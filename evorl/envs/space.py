@@ -64,8 +64,7 @@ class Box(Space):
 
     Raises:
         ValueError: a lower bound exceeds its upper bound, a bound does not broadcast to ``shape`` or is a traced value,
-            or
-            the dtype is not real.
+            or the dtype is not real.
     """
 
     def __init__(self, low: Any, high: Any, shape: Sequence[int] | None = None, dtype: Any = jnp.float32) -> None:

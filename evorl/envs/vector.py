@@ -43,8 +43,7 @@ class VectorEnv(EnvAround):
     Raises:
         TypeError: ``env`` is already a vector env, or never leaves its first episode although new ones should follow.
         ValueError: ``num_envs`` is not positive or not a multiple of the agents per copy; or the environment has no
-            goals
-            to set.
+            goals to set.
     """
 
     autoreset_mode: ClassVar[AutoresetMode]
@@ -88,8 +87,7 @@ class VectorEnv(EnvAround):
 
         Args:
             key: a scalar key, from which each environment folds its own by its index (on a mesh its global index); or
-                keys
-                ``[B]``, one per environment, used unchanged.
+                keys ``[B]``, one per environment, used unchanged.
         """
         key = as_typed_key(key)
         if key.ndim == 0:
@@ -251,8 +249,7 @@ class EnvPoolVmapAutoResetWrapper(VectorEnv):
     """``AutoresetMode.ENVPOOL``: the step after the end starts the next episode.
 
     That step ignores its action, has reward 0, is not ``done``, and has ``info.is_reset_step`` set. It is not a
-    transition
-    of the environment: exclude it from training data.
+    transition of the environment: exclude it from training data.
     """
 
     autoreset_mode = AutoresetMode.ENVPOOL
