@@ -67,7 +67,7 @@ def test_history_and_observed_are_options_of_any_environment() -> None:
         ({"name": "CartPole-v1", "backend": "spring"}, "no option of gymnax CartPole-v1 'backend'"),
         ({"name": "CartPole-v1", "gravity": "strong"}, "gravity must be a number, got 'strong'"),
         ({"name": "CartPole-v1", "max_episode_steps": "abc"}, "max_episode_steps must be a positive whole number"),
-        ({}, "Which environment"),
+        ({}, "name of the environment is missing"),
         (7, "a name or a mapping"),
     ],
 )

@@ -43,14 +43,14 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (None, r"env\.obs_space is missing: .*Give it, as in \{shape: \[4\]\}"),
+        (None, r"env\.obs_space is missing: .*Set it, as in \{shape: \[4\]\}"),
         ({}, r"env\.obs_space must be a mapping, as in \{shape"),
         ("box", "must be a mapping"),
         ([4], "must be a mapping"),
         ({"n": 3, "shape": [1]}, "key of env.obs_space"),
         ({"shap": [3]}, "shape"),
-        ({"n": 0}, r"env\.obs_space=.* is no space: .*at least one element"),
-        ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is no space: .*low <= high"),
+        ({"n": 0}, r"env\.obs_space=.* is not a valid space: .*at least one element"),
+        ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is not a valid space: .*low <= high"),
         ({"shape": [2], "dtype": "colour"}, "is no space"),
         ({"a": {"n": 2}, "b": {"n": 0}}, r"env\.obs_space\.b="),
     ],
