@@ -98,7 +98,7 @@ class Env(ByValue, abc.ABC):
 
     @abc.abstractmethod
     def step(self, env_state: EnvState, action: Action) -> EnvState:
-        """Return the state after one step; stepping an ended episode is allowed but its result is undefined."""
+        """Return the state after one step; stepping an ended episode is allowed, but its result is meaningless."""
 
     # A class attribute, a property, or set in ``__init__``.
     if TYPE_CHECKING:
@@ -187,10 +187,12 @@ class EnvAround(Env):
 
     @property
     def obs_space(self) -> Space:
+        """Observation space of one environment."""
         return self.env.obs_space
 
     @property
     def action_space(self) -> Space:
+        """Action space of one environment."""
         return self.env.action_space
 
     @property

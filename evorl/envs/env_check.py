@@ -66,8 +66,8 @@ def env_problems(env: Env) -> Iterator[str]:
         yield f"{name} is not a single evorl.envs.Env: subclass it and define reset, step, obs_space and action_space."
         return
     spaces = []
-    for which in ("obs_space", "action_space"):
-        space, problem = _space_of(env, which, name)
+    for kind in ("obs_space", "action_space"):
+        space, problem = _space_of(env, kind, name)
         if problem:
             yield problem
         spaces.append(space)
@@ -94,25 +94,25 @@ def env_problems(env: Env) -> Iterator[str]:
         yield from _changes(start, stepped, name)
 
 
-def _space_of(env: Env, which: str, name: str) -> tuple[Space | None, str | None]:
+def _space_of(env: Env, kind: str, name: str) -> tuple[Space | None, str | None]:
     """Return the space of that name, or the problem with it."""
     try:
-        space = getattr(env, which)
+        space = getattr(env, kind)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit, too
-        if f"{name} has no {which}" in str(error):
+        if f"{name} has no {kind}" in str(error):
             return None, str(error)
-        return None, f"{name}.{which} fails{_source_location(error)}: {_short(error)}."
+        return None, f"{name}.{kind} fails{_source_location(error)}: {_short(error)}."
     if isinstance(space, Space):
         return space, None
-    ours = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
+    replacements = {"Box": "evorl.envs.Box(low, high, shape)", "Discrete": "evorl.envs.Discrete(n)"}
     if type(space).__module__.partition(".")[0] in ("gymnasium", "gym"):
-        instead = ours.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
-        return None, f"{name}.{which} is a space of Gymnasium, {space!r}; it must be a space of evorl: use {instead}."
+        instead = replacements.get(type(space).__name__, "one of evorl.envs: Box, Discrete, DictSpace or TupleSpace")
+        return None, f"{name}.{kind} is a space of Gymnasium, {space!r}; it must be a space of evorl: use {instead}."
     is_method = " It is a method: make it a property, or a class attribute." if inspect.ismethod(space) else ""
     return None, (
-        f"{name}.{which} must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got "
+        f"{name}.{kind} must be a space of evorl.envs (Box, Discrete, DictSpace, TupleSpace), got "
         f"{type(space).__name__}.{is_method}"
     )
 
@@ -241,10 +241,10 @@ def _changes(start: EnvState, stepped: EnvState, name: str) -> Iterator[str]:
     before, after = (dict(jax.tree_util.tree_leaves_with_path(state)) for state in (start, stepped))
     before, after = ({_path(path): leaf for path, leaf in leaves.items()} for leaves in (before, after))
     only = [(f"Only {name}.reset", before.keys() - after.keys()), (f"Only {name}.step", after.keys() - before.keys())]
-    for which, paths in only:
+    for subject, paths in only:
         if paths:
             yield (
-                f"{which} returns {', '.join(sorted(paths))}: both must return the same structure, so add entries of "
+                f"{subject} returns {', '.join(sorted(paths))}: both must return the same structure, so add entries of "
                 "zeros to the other."
             )
     checked = ("obs", "reward", "done", *(f"info.{flag}" for flag in _FLAGS))  # already checked by _state_problems

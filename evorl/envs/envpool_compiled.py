@@ -128,16 +128,16 @@ class EnvPoolXlaEnv(VectorEnv):
         shapes = shapes.replace(saved=saved)
         return io_callback(reset, shapes, seeds)
 
-    def _step_rows(self, told: PyTreeDict) -> PyTreeDict:
+    def _step_rows(self, request: PyTreeDict) -> PyTreeDict:
         """Return the result of ``Simulators.step``, computed inside the program."""
-        pool, before = self._pool(told.token.shape[0]), told.saved
-        token, outcome = pool.step(told.token, told.actions, before.playing)
+        pool, before = self._pool(request.token.shape[0]), request.saved
+        token, outcome = pool.step(request.token, request.actions, before.playing)
         token = self._checked_position(token, outcome.elapsed == before.elapsed + 1)
         ended = outcome.termination | outcome.truncation
 
         def start_spares(token: jax.Array, start: Any) -> tuple[jax.Array, Any]:
             chosen = jnp.where(before.is_fresh, _PLAYING_AND_SPARE, 1 - before.playing)
-            token, outcome = pool.step(token, jnp.zeros_like(told.actions), chosen)
+            token, outcome = pool.step(token, jnp.zeros_like(request.actions), chosen)
             token = self._checked_position(token, (outcome.elapsed == 0) | before.is_fresh)
             return token, tree_where(before.is_fresh, start, outcome.obs)
 
@@ -161,8 +161,8 @@ class EnvPoolXlaEnv(VectorEnv):
         The next call of EnvPool waits for this check, so that no result remains in a pool when a program fails here.
         """
 
-        def refuse(told: Any) -> Any:
-            _, is_valid = told
+        def refuse(operands: Any) -> Any:
+            _, is_valid = operands
             error = HostEnvError(
                 f"EnvPool's simulators of {self._task.name} have advanced beyond this state (environment "
                 f"{int(np.argmin(is_valid))}), and cannot go back: step the state that the last step returned, or "
@@ -172,10 +172,8 @@ class EnvPoolXlaEnv(VectorEnv):
             raise error
 
         shape = jax.ShapeDtypeStruct(token.shape, token.dtype)
-        told = (token, is_valid)
-        return jax.lax.cond(
-            jnp.all(is_valid), lambda told: told[0], lambda told: io_callback(refuse, shape, told), told
-        )
+        operands = (token, is_valid)
+        return jax.lax.cond(jnp.all(is_valid), lambda x: x[0], lambda x: io_callback(refuse, shape, x), operands)
 
 
 class _Pool:

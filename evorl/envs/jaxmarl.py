@@ -81,10 +81,10 @@ class JaxmarlAdapter(Env):
         key = jax.eval_shape(lambda: jax.random.key(0))
         start = jax.eval_shape(jaxmarl_env.reset, key)
         actions = jax.eval_shape(lambda: {a: self._action_space.zeros(()) for a in self._agents})
-        seen, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
+        observations, game, _, _, self._info = jax.eval_shape(jaxmarl_env.step_env, key, start[1], actions)
         # Some leaves have other dtypes after a step than after a reset.
         self._dtypes = jax.tree.map(lambda x: x.dtype, game)
-        self._obs_space: Space = _with_dtype(obs, seen[self._agents[0]])
+        self._obs_space: Space = _with_dtype(obs, observations[self._agents[0]])
         if self._available_actions is not None and isinstance(self._action_space, Discrete):
             mask = Box(False, True, (self._action_space.n,), jnp.bool_)
             self._obs_space = DictSpace({"observation": self._obs_space, ACTION_MASK: mask})
@@ -127,7 +127,7 @@ class JaxmarlAdapter(Env):
         return jnp.stack([by_agent[agent] for agent in self._agents])[agent_number()]
 
     def _env_state(
-        self, game: Any, key: Key, obs: Mapping, rewards: Mapping, over: jax.Array, info: Mapping
+        self, game: Any, key: Key, obs: Mapping, rewards: Mapping, is_over: jax.Array, info: Mapping
     ) -> EnvState:
         game = jax.tree.map(jnp.asarray, game, self._dtypes)
         own_obs: Any = self._for_this_agent(obs)
@@ -136,11 +136,11 @@ class JaxmarlAdapter(Env):
             own_obs = PyTreeDict(observation=own_obs.astype(self._obs_space["observation"].dtype), action_mask=allowed)
         else:
             own_obs = own_obs.astype(self._obs_space.dtype)
-        over = jnp.asarray(over, jnp.bool_)
+        is_over = jnp.asarray(is_over, jnp.bool_)
         metrics = PyTreeDict({name: self._metric(value) for name, value in info.items()})
-        step_info = PyTreeDict(termination=over, truncation=jnp.zeros_like(over), metrics=metrics)
+        step_info = PyTreeDict(termination=is_over, truncation=jnp.zeros_like(is_over), metrics=metrics)
         state = PyTreeDict(game=game, key=key)
-        return EnvState(state, own_obs, jnp.asarray(self._for_this_agent(rewards), jnp.float32), over, step_info)
+        return EnvState(state, own_obs, jnp.asarray(self._for_this_agent(rewards), jnp.float32), is_over, step_info)
 
     def _metric(self, value: Any) -> jax.Array:
         return (

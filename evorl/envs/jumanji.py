@@ -79,8 +79,8 @@ class JumanjiAdapter(Env):
             action_spec, observation_spec = jumanji_env.action_spec, jumanji_env.observation_spec
         # Outside of that context, in which each operation on known numbers would be compiled and executed.
         state, first = jax.eval_shape(lambda: jumanji_env.reset(jax.random.key(0)))
-        seen = _as_dict(first.observation)
-        mask = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+        observation = _as_dict(first.observation)
+        mask = observation.get(ACTION_MASK) if isinstance(observation, Mapping) else None
         with jax.ensure_compile_time_eval():
             parts = _parts_of(jumanji_env, None if mask is None else mask.shape)
             dtype = action_spec.dtype

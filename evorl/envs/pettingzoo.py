@@ -73,7 +73,7 @@ class PettingZooVectorEnv(HostVectorEnv):
         self.info_spec = dict.fromkeys(metrics, ((), np.float32))
         self._envs = [first, *(make() for _ in range(num_envs // num_agents - 1))]
         self._ends_with_first = ends == "any"
-        self._gone = np.zeros((len(self._envs), num_agents), np.bool_)
+        self._has_ended = np.zeros((len(self._envs), num_agents), np.bool_)
 
     def reset(self, seeds: np.ndarray) -> Any:
         """Start episodes in all copies; a copy uses the seed of its first row."""
@@ -86,7 +86,7 @@ class PettingZooVectorEnv(HostVectorEnv):
             ValueError: the mask is not equal for all rows of a copy.
             HostEnvError: a copy failed.
         """
-        masks, num_agents = mask.reshape(self._gone.shape), len(self._agents)
+        masks, num_agents = mask.reshape(self._has_ended.shape), len(self._agents)
         if (masks.any(axis=1) != masks.all(axis=1)).any():
             raise ValueError(f"the {num_agents} rows of a copy start together: the mask must be equal for all of them.")
         batch, seeds = blank_observations(self.obs_space, self.num_envs), fold_seeds(seeds)
@@ -98,15 +98,15 @@ class PettingZooVectorEnv(HostVectorEnv):
             for i, agent in enumerate(self._agents):
                 if agent in observations:
                     self._put(batch, copy, i, observations[agent])
-            self._gone[copy] = False
+            self._has_ended[copy] = False
         return batch
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Step all copies; see ``HostVectorEnv.step``. Raises ``HostEnvError`` if a copy failed."""
         converted = batch_rows(self.action_space, self._convert_actions(actions))
-        rewards = np.zeros(self._gone.shape, np.float32)
-        termination, truncation = np.zeros_like(self._gone), np.zeros_like(self._gone)
-        metrics = {name: np.zeros(self._gone.shape, np.float32) for name in self.info_spec}
+        rewards = np.zeros(self._has_ended.shape, np.float32)
+        termination, truncation = np.zeros_like(self._has_ended), np.zeros_like(self._has_ended)
+        metrics = {name: np.zeros(self._has_ended.shape, np.float32) for name in self.info_spec}
         batch = blank_observations(self.obs_space, self.num_envs)
         for copy, env in enumerate(self._envs):
             acting = list(env.agents)
@@ -127,14 +127,16 @@ class PettingZooVectorEnv(HostVectorEnv):
             terminated = self._flags(copy, acting, "terminations", terminated)
             truncated = self._flags(copy, acting, "truncations", truncated)
             is_over = self._note_ends(copy, acting, terminated, truncated)
-            continuing = [agent for i, agent in enumerate(self._agents) if agent in acting and not self._gone[copy, i]]
+            continuing = [
+                agent for i, agent in enumerate(self._agents) if agent in acting and not self._has_ended[copy, i]
+            ]
             # Also after truncation, where the observation is needed to bootstrap.
             self._check_agents(copy, continuing, observations=observations)
-            termination[copy], truncation[copy] = is_over & self._gone[copy], is_over & ~self._gone[copy]
+            termination[copy], truncation[copy] = is_over & self._has_ended[copy], is_over & ~self._has_ended[copy]
             for i, agent in enumerate(self._agents):
                 if agent in acting:
                     rewards[copy, i] = self._checked(copy, agent, as_reward, agent_rewards.get(agent, 0.0))
-                is_absent = agent not in acting or (self._gone[copy, i] and not is_over)
+                is_absent = agent not in acting or (self._has_ended[copy, i] and not is_over)
                 if not is_absent and agent in observations:
                     self._put(batch, copy, i, observations[agent])
                 for name in metrics if agent in acting else ():
@@ -154,10 +156,10 @@ class PettingZooVectorEnv(HostVectorEnv):
             agent in acting and (bool(terminated.get(agent, False)) or agent not in left) for agent in self._agents
         ]
         ends = np.array(has_ended) & ~cuts
-        self._gone[copy] |= ends
+        self._has_ended[copy] |= ends
         if self._ends_with_first:
             return bool(ends.any() or cuts.any() or not left)
-        return bool(cuts.any() or not left or self._gone[copy].all())
+        return bool(cuts.any() or not left or self._has_ended[copy].all())
 
     @property
     def num_agents(self) -> int:

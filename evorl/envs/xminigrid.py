@@ -108,10 +108,10 @@ class XMiniGridAdapter(Env):
         tiles, colors = timestep.observation[..., 0], timestep.observation[..., 1]
         # Colour indices follow the tile indices, so that the two never overlap.
         kinds = jnp.arange(self._num_tiles + self._num_colors)
-        seen = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
+        one_hot = (tiles[..., None] == kinds) | (colors[..., None] + self._num_tiles == kinds)
         # The next step reads only the state: do not store the observation twice.
         timestep = timestep.replace(observation=())
-        return EnvState(timestep, seen, jnp.asarray(timestep.reward, jnp.float32), done, info)
+        return EnvState(timestep, one_hot, jnp.asarray(timestep.reward, jnp.float32), done, info)
 
     def _identity(self) -> Any:
         return self._spec if self._spec is not None else (id(self.grid_env), id(self.params))
