@@ -31,8 +31,8 @@ class ActionConversion(ByValue):
     changing fastest. Boxes of any shape (tuples and dicts of them) become one flat ``Box`` of float32. Each of its
     dimensions is
 
-    - [-1, 1] if both bounds are finite; ``to_env`` is affine there and clips. Integer values have equal shares of [-1,
-      1];
+    - [-1, 1] if both bounds are finite; ``to_env`` is affine there and clips. Integer values have equal shares of the
+      interval;
     - unbounded if one bound is finite; ``to_env`` is softplus from that bound;
     - unbounded if no bound is finite; ``to_env`` is the identity.
 

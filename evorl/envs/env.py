@@ -124,9 +124,7 @@ class Env(ByValue, abc.ABC):
 
     @property
     def num_agents(self) -> int:
-        """Number of agents that act in one copy; more than 1 occupy consecutive rows of a batch and are stepped
-        together.
-        """
+        """Number of agents that act in one copy; they occupy consecutive rows of a batch and are stepped together."""
         return 1
 
     @property
@@ -140,8 +138,7 @@ class Env(ByValue, abc.ABC):
         return None
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return positions and velocities of the simulated bodies, under the library's names; empty if there are no
-        bodies.
+        """Return positions and velocities of the simulated bodies, under the library's names; empty without bodies.
 
         Arrays have the leading axes of ``env_state``. float64, which JAX supports only when enabled, is returned as
         bytes: uint8 ``[..., 8 k]`` for ``k`` numbers.
@@ -249,8 +246,7 @@ def strongly_typed(tree: Tree) -> Tree:
 
 
 def compiled(method: Callable) -> Callable:
-    """Compile a method of an environment when it is called outside a trace; inside a trace it is inlined into the
-    caller.
+    """Compile a method of an environment; inside a trace it is inlined into the caller.
 
     Physics executed operation by operation takes minutes. Equal environments share one compiled program and one trace:
     tracing a physics engine takes a second, and a program contains the same reset several times.

@@ -38,9 +38,7 @@ _SIZE = "a shape or an index depends on a traced array: sizes must be known at c
 
 
 class EnvContractError(ValueError):
-    """Raised for an environment that violates its contract; the message gives the violation, the expectation and the
-    fix.
-    """
+    """Raised for an environment that violates its contract; the message gives violation, expectation and fix."""
 
 
 def check_env(env: Env) -> None:
@@ -278,9 +276,7 @@ def _not_a_state(value: Any, where: str) -> str:
 
 
 def _source_location(error: BaseException) -> str:
-    """Return the location of an error in the user's files, `` in my_envs.py, line 3 (`...`)``; empty if in none of
-    them.
-    """
+    """Return the location of an error in the user's files, `` in my_envs.py, line 3 (`...`)``; may be empty."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     if not frames:
         return ""

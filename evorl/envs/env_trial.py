@@ -153,9 +153,7 @@ def _differences(played: dict[str, Any], again: dict[str, Any]) -> Iterator[str]
 
 
 def _trace_problems(env: Env) -> Iterator[str]:
-    """Yield a problem if tracing a method twice gives different programs, because it reads state outside of its
-    arguments.
-    """
+    """Yield a problem if tracing a method twice gives different programs, because it reads external state."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(env.reset, key)
     for method, arguments in ((env.reset, (key,)), (env.step, (state, env.action_space.spec))):

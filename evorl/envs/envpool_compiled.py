@@ -106,9 +106,7 @@ class EnvPoolXlaEnv(VectorEnv):
         return self._pools[num_rows]
 
     def _reset_rows(self, seeds: jax.Array) -> PyTreeDict:
-        """Return the starts of all rows, by a callback; ``seeds`` ``[B, 2]`` order the calls and give the number of
-        rows.
-        """
+        """Return the starts of all rows, by a callback; ``seeds`` ``[B, 2]`` order the calls."""
         num_rows = seeds.shape[0]
 
         def reset(seeds: Any) -> PyTreeDict:

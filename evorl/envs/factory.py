@@ -98,9 +98,7 @@ def _without(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def adapter_function(name: str) -> Any:
-    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` if there is
-    none.
-    """
+    """Return the creation function of that name from the table of libraries. Raises ``AttributeError`` without one."""
     for path in LIBRARIES.values():
         if path.partition(":")[2] == name:
             return load(path)

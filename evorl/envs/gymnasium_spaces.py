@@ -42,11 +42,10 @@ def space_of(space: Any) -> Space:
 
 
 def action_space_of(space: Any) -> tuple[Space, Callable[[Any], Any]]:
-    """Convert Gymnasium's action space; return the evorl space, and the conversion of its elements to Gymnasium's
-    dtypes.
+    """Convert Gymnasium's action space; return the evorl space, and the conversion to Gymnasium's dtypes.
 
-    The dtypes have JAX's default precision: float32 for float64, int32 for int64. The bounds of a Box are
-    rounded inwards, so that an element of the evorl space is also one of Gymnasium's.
+    The dtypes have JAX's default precision: float32 for float64, int32 for int64. The bounds of a Box are rounded
+    inwards, so that an element of the evorl space is also one of Gymnasium's.
 
     Raises:
         ValueError: another kind than Discrete, MultiDiscrete, MultiBinary, Box, and tuples and dicts of them.

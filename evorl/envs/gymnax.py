@@ -117,9 +117,7 @@ class GymnaxAdapter(Env):
         return int(self.params.max_steps_in_episode)
 
     def physics(self, env_state: EnvState) -> PyTreeDict:
-        """Return the state variables of classic control tasks, which are not MuJoCo models; empty for other
-        environments.
-        """
+        """Return the state variables of classic control tasks, which have no MuJoCo model; empty for the others."""
         names = _BODIES.get(type(self.gymnax_env).__name__, ())
         return PyTreeDict({name: getattr(env_state.env_state, name) for name in names})
 

@@ -224,9 +224,7 @@ def _jaxmarl() -> Any:
 
 
 def _availability_of(env: Any) -> Any:
-    """Return the function from a state to the available actions of each agent; ``None`` if all actions are always
-    allowed.
-    """
+    """Return the function from a state to the available actions of each agent; ``None`` if all always are."""
     if hasattr(env, "get_legal_moves"):
         return env.get_legal_moves
     try:

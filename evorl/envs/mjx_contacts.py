@@ -35,9 +35,7 @@ def tangents_along_capsules() -> Iterator[None]:
 
 
 def _along_capsules(collide: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``collide``, MJX's contacts of planes with capsules; their geometry ids are the rows of ``geoms`` ``[n,
-    2]``.
-    """
+    """Wrap ``collide``, MJX's plane-capsule contacts; the rows of ``geoms`` ``[n, 2]`` are geometry ids."""
 
     def with_tangents(model: Any, data: Any, key: Any, geoms: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         distance, position, frame = collide(model, data, key, geoms)

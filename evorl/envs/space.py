@@ -100,9 +100,7 @@ class Box(Space):
         return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Sample uniformly between two finite bounds, exponentially beyond a single one, and standard normal without
-        bounds.
-        """
+        """Sample uniformly between two finite bounds, exponentially beyond a single one, else standard normal."""
         if self._dtype == np.bool_ or np.issubdtype(self._dtype, np.integer):
             return _sample_integers(key, self.low, self.high)
         return self._sample_floats(key).astype(self._dtype)
@@ -303,9 +301,7 @@ def _all_of(conditions: Any) -> jax.Array:
 
 
 def _sample_integers(key: jax.Array, low: np.ndarray, high: np.ndarray) -> jax.Array:
-    """Sample integers uniformly in ``[low, high]``, up to 32 bits wide; the span is unsigned so that it cannot
-    overflow.
-    """
+    """Sample integers of up to 32 bits uniformly in ``[low, high]``; the unsigned span cannot overflow."""
     low64, high64 = low.astype(np.int64), high.astype(np.int64)
     span = np.minimum(high64 - low64 + 1, 2**32 - 1).astype(np.uint32)
     offset = jax.random.randint(key, low.shape, np.zeros_like(span), span, jnp.uint32)

@@ -32,8 +32,7 @@ _fold_rows = jax.vmap(jax.random.fold_in)
 
 
 class VectorEnv(EnvAround):
-    """B copies of one environment; its spaces describe a single copy. Use one of the subclasses, one per
-    ``AutoresetMode``.
+    """B copies of one environment, with the spaces of a single copy; one subclass per ``AutoresetMode``.
 
     Args:
         env: a single environment.
@@ -120,8 +119,7 @@ class VectorEnv(EnvAround):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; leave the others
-        unchanged.
+        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others.
 
         With several agents per copy, a copy restarts if the mask of any of its agents is true.
 
@@ -142,9 +140,7 @@ class VectorEnv(EnvAround):
             raise ValueError(f"step expects actions of shape {shapes}, got {jax.tree.map(jnp.shape, action)}.")
 
     def _restart_keys(self, env_state: EnvState, mask: Any, key: Key) -> tuple[jax.Array, jax.Array]:
-        """Return the keys ``[B]`` of a partial reset, and its mask as an array. Raises ``ValueError`` for an invalid
-        mask.
-        """
+        """Return keys ``[B]`` and mask of a partial reset, as arrays. Raises ``ValueError`` for an invalid mask."""
         env_id, mask = env_state._internal.env_id, jnp.asarray(mask)
         if mask.shape != env_id.shape or mask.dtype != jnp.bool_:
             raise ValueError(
@@ -274,9 +270,7 @@ VECTOR_ENVS: dict[AutoresetMode, type[VectorEnv]] = {
 
 
 def outer_state(inner: EnvState, next_obs: Any, is_reset_step: jax.Array, internal: PyTreeDict) -> EnvState:
-    """Return the state of a vector env around ``inner``, ``[B, ...]``, with the additional ``info`` entries of vector
-    envs.
-    """
+    """Return the state of a vector env around ``inner``, ``[B, ...]``, with its additional ``info`` entries."""
     info = inner.info | {"next_obs": next_obs, "is_reset_step": is_reset_step}
     return inner.replace(info=info, _internal=internal)
 

@@ -114,9 +114,7 @@ class WrappedRow:
         return _seen_steps(self, obs, next_obs, jnp.asarray(starts))
 
     def done(self, action: Action, obs: Observation) -> Any:
-        """Convert an agent's action to the environment's original range; ``obs`` is any observation of that
-        environment.
-        """
+        """Convert an agent's action to the environment's original range; ``obs`` is any of its observations."""
         start = self._wrapped.reset(obs)
         reached = self._wrapped.step(start.replace(env_state=self._row.blank_answer().replace(obs=obs)), action)
         spec = self.action_space.spec

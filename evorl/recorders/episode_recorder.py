@@ -53,8 +53,7 @@ class EpisodeRecorder(Recorder):
 
 
 def kept_episodes_of(episodes: EvaluationMetrics, num_episodes: int) -> Iterator[tuple[int | None, int, SavedEpisode]]:
-    """Yield the first ``num_episodes`` episodes of every seed whose steps were recorded: seed, number, and saved
-    episode.
+    """Yield seed, number and ``SavedEpisode`` of the first ``num_episodes`` recorded episodes of every seed.
 
     The seed is ``None`` without an axis of seeds.
     """

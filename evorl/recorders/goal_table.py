@@ -52,8 +52,7 @@ class GoalTableRecorder(Recorder):
 
 
 def goal_table(episodes: EvaluationMetrics) -> dict[str, np.ndarray]:
-    """Return ``desired``, ``achieved`` and ``start`` ``[N, G]`` of the N episodes of all seeds, and their outcomes
-    ``[N]``.
+    """Return ``desired``, ``achieved`` and ``start`` ``[N, G]`` of N episodes of all seeds, and outcomes ``[N]``.
 
     Raises:
         ValueError: the goals of these episodes were not recorded.

@@ -52,9 +52,7 @@ def draw_sweep(picture: Path | str, panels: Mapping[str, Mapping[str, Sequence[C
 
 
 def mean_curve(runs: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps at which every run was evaluated, and the mean of their returns; the whole curve for a single
-    run.
-    """
+    """Return the steps at which all runs were evaluated, and their mean returns."""
     steps = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
     tables = [dict(zip(*run, strict=True)) for run in runs]
     return np.asarray(steps), np.asarray([np.mean([table[step] for table in tables]) for step in steps])

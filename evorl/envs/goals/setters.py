@@ -143,9 +143,7 @@ class CurriculumGoals(GoalSetter):
         return step, memory.with_goal(step.next_obs.achieved_goal, True, step.ends_goal)
 
     def _rate_of_success(self, memory: _GoalMemory, candidates: jax.Array, sides: jax.Array) -> jax.Array:
-        """Return success rates ``[C]`` from a Gaussian kernel around each candidate; a prior of half a failure applies
-        everywhere.
-        """
+        """Return success rates ``[C]`` from a Gaussian kernel around each candidate, with half a failure as prior."""
         distances = (candidates[:, None] - memory.goals) / (self.width * sides)  # [C, K, G]
         weights = jnp.where(memory.is_filled, jnp.exp(-0.5 * jnp.sum(jnp.square(distances), axis=-1)), 0.0)
         return (weights * memory.is_reached).sum(axis=-1) / (weights.sum(axis=-1) + 0.5)

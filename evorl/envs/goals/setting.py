@@ -72,9 +72,7 @@ class GoalSetter(abc.ABC):
 
     @abc.abstractmethod
     def start(self, memory: Any, task: GoalTask, obs: Observation, key: Key) -> tuple[jax.Array, Any]:
-        """Return the goal of an episode and the new memory; ``obs``, the first observation, has the environment's own
-        goal.
-        """
+        """Return the goal of an episode and the new memory; ``obs``, its first observation, has the default goal."""
 
     def after(self, memory: Any, task: GoalTask, step: GoalStep, key: Key) -> tuple[GoalStep, Any]:
         """Return the step, possibly changed, and the new memory. By default nothing changes."""
@@ -95,9 +93,7 @@ class GoalsOfRows:
     task: GoalTask
 
     def begin(self, state: EnvState) -> EnvState:
-        """Return the state after a reset with the setter's goals and a fresh memory, and keys folded from the
-        rows' keys.
-        """
+        """Return the state after a reset with the setter's goals, a fresh memory, and keys folded from the rows' keys."""
         keys = jax.vmap(jax.random.fold_in, (0, None))(state._internal.key, _STREAM)
         rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (*keys.shape, *x.shape)), self.setter.init(self.task))
         internal = state._internal | {"goals": PyTreeDict(memory=rows, key=keys)}

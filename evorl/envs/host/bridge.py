@@ -126,9 +126,7 @@ class HostBackedEnv(VectorEnv):
 
     @compiled
     def partial_reset(self, env_state: EnvState, mask: jax.Array, key: Key) -> EnvState:
-        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; leave the others
-        unchanged.
-        """
+        """Restart the environments where ``mask`` ``[B]`` is true, with keys folded from ``key``; keep the others."""
         keys, mask = self._restart_keys(env_state, mask, key)
         episode = jnp.zeros_like(env_state._internal.env_id)
         told = PyTreeDict(
@@ -205,9 +203,7 @@ class HostBackedEnv(VectorEnv):
         return self.started(answer, keys, env_id, episode)
 
     def started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
-        """Return the states of episodes, by key, environment and number ``[B]``, that start with ``answer.start``;
-        pure.
-        """
+        """Return the states of episodes that start with ``answer.start``, by key, environment and number ``[B]``; pure."""
         inner = jax.vmap(self.env.reset)(answer.start)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)

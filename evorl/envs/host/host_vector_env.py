@@ -13,9 +13,7 @@ from evorl.envs.space import Space
 
 
 class HostEnvError(OSError):
-    """Raised if a simulator on the host failed or returned an invalid result; the message names the simulator and the
-    step.
-    """
+    """Raised if a simulator on the host failed or returned an invalid result; the message names it and the step."""
 
 
 class HostVectorEnv(abc.ABC):

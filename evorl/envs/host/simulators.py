@@ -54,9 +54,7 @@ class Simulators:
         return simulators
 
     def reset(self, seeds: np.ndarray) -> dict[str, Arrays]:
-        """Start episodes with the seeds, uint32 ``[B, 2]``; return observations, ``token`` ``[B]``, and ``saved``
-        states.
-        """
+        """Start episodes with the seeds, uint32 ``[B, 2]``; return observations, ``token`` ``[B]``, and ``saved``."""
         return self._noting_failures(self._reset, seeds)
 
     def step(self, told: dict[str, Arrays]) -> dict[str, Arrays]:
@@ -193,9 +191,7 @@ class Simulators:
             ) from error
 
     def _joined(self, seeds: np.ndarray) -> np.ndarray:
-        """Return seeds uint64 ``[B]``, folded to the simulators' number of bits, from the halves of keys, uint32 ``[B,
-        2]``.
-        """
+        """Return folded seeds, uint64 ``[B]``, from the two words of each key, uint32 ``[B, 2]``."""
         halves = seeds.astype(np.uint64)
         return fold_seeds((halves[:, 0] << np.uint64(32)) | halves[:, 1], self.usual.seed_bits)
 

@@ -18,8 +18,7 @@ from evorl.types import Action, Key, Observation, PyTreeDict
 
 
 class ObsFlattenWrapper(Wrapper):
-    """Flattens an observation to one vector: discrete entries one-hot encoded, arrays raveled, containers joined in
-    order.
+    """Flattens an observation to one vector: discrete entries one-hot, arrays raveled, containers in order.
 
     If all components have one dtype, the vector has it. Otherwise it is float32, and pixels among the components
     (uint8) are divided by 255, as networks expect. An ``action_mask`` stays unchanged: the vector is then the entry
