@@ -60,7 +60,7 @@ def num_outputs(space: Space) -> int:
 
 
 def bounded_dimensions(space: Space) -> tuple[bool, ...]:
-    """Return True for each dimension of a flat Box with two finite bounds; empty if all are, and for discrete spaces."""
+    """Return True for each bounded dimension of a flat Box; empty if all are bounded, and for discrete spaces."""
     if not isinstance(space, Box) or space.is_bounded:
         return ()
     return tuple((np.isfinite(space.low) & np.isfinite(space.high)).ravel().tolist())

@@ -117,7 +117,7 @@ class PointInMaze(Env):
             axes.pcolormesh(rows, columns, walls.T, cmap="Greys", vmin=0, vmax=3, zorder=0)
 
     def _moved(self, start: jax.Array, move: jax.Array, cell_of: Any) -> jax.Array:
-        """Return the position along one axis after a move from ``start``; ``cell_of`` returns the cell of a position."""
+        """Return the position along one axis after a move from ``start``; ``cell_of`` returns its cell."""
         end = start + move
         row, column = (jnp.floor(x).astype(jnp.int32) for x in cell_of(end + jnp.sign(move) * _MARGIN))
         at_wall = jnp.where(move > 0, jnp.floor(start) + 1.0 - _MARGIN, jnp.floor(start) + _MARGIN)

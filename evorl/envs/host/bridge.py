@@ -203,7 +203,7 @@ class HostBackedEnv(VectorEnv):
         return self.started(answer, keys, env_id, episode)
 
     def started(self, answer: PyTreeDict, keys: jax.Array, env_id: jax.Array, episode: jax.Array) -> EnvState:
-        """Return the states of episodes that start with ``answer.start``, by key, environment and number ``[B]``; pure."""
+        """Return the first states of episodes ``[B]``, given the simulators' result ``answer``; pure."""
         inner = jax.vmap(self.env.reset)(answer.start)
         internal = PyTreeDict(env_id=env_id, key=keys, episode=episode, inner=inner._internal, **_position(answer))
         return outer_state(inner, inner.obs, jnp.zeros_like(inner.done), internal)
