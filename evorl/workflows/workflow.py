@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.config.gate import distrusting
 from evorl.config.names import load
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode, EnvState
@@ -111,7 +112,8 @@ class Workflow(PyTreeNode):
             TypeError: there are ``others``, which have no counterpart here.
         """
         load("evorl.config.other_words:refuse_arguments")("build_from_config", others)
-        return cls._from_config(config)
+        with distrusting(config):
+            return cls._from_config(config)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:
