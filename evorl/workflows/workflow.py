@@ -87,8 +87,7 @@ class Workflow(PyTreeNode):
     }
     # From how many bytes of environments per device on several cores are worth the exchange between them.
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
-    # Whether every device has to have as many environments.
-    needs_even_shares: ClassVar[bool] = True
+    needs_even_shares: ClassVar[bool] = True  # whether every device has to have as many environments
     # Whether its updates are small operations, as networks of small environments are, and their batches.
     has_small_updates: ClassVar[bool] = False
     # Environments stepped together, where the config does not give ``num_envs``.
