@@ -53,13 +53,9 @@ class PyTreeDict(dict):
         self.update(*args, **kwargs)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(key, str):
-            raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
-        if hasattr(dict, key):
-            raise AttributeError(
-                f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
-            )
-        super().__setitem__(key, _convert_mappings(value))
+        if not isinstance(key, str) or key in _DICT_NAMES:
+            raise _wrong_key(key)
+        super().__setitem__(key, _convert_mappings(value) if type(value) in _CONTAINERS else value)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -108,6 +104,16 @@ class PyTreeDict(dict):
         return (type(self), (dict(self),))
 
 
+_DICT_NAMES = frozenset(dir(dict))
+_CONTAINERS = (dict, list, tuple)
+
+
+def _wrong_key(key: Any) -> AttributeError:
+    if not isinstance(key, str):
+        return AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
+    return AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name.")
+
+
 def _convert_mappings(value: Any) -> Any:
     if type(value) is dict:
         return PyTreeDict(value)
@@ -126,9 +132,8 @@ def _register_dict(cls: type[PyTreeDict]) -> None:
         return [d[name] for name in names], names
 
     def unflatten(names: tuple, children: Iterable[Any]) -> PyTreeDict:
-        d = cls()
-        for name, child in zip(names, children, strict=True):
-            dict.__setitem__(d, name, child)  # no conversion: JAX may pass placeholders instead of arrays
+        d = cls.__new__(cls)
+        dict.update(d, zip(names, children, strict=True))  # no conversion: JAX may pass placeholders
         return d
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
