@@ -29,8 +29,8 @@ _MOST_AT_ONCE = 4096  # rows in one call: what is handed over is padded to few s
 class ReplayMemory:
     """One of evorl's replay buffers with its state, from and to the host.
 
-    Uniform and combined buffers are kept in NumPy arrays of this process, others in arrays of JAX. Either draws what the
-    buffer itself would draw from the same keys.
+    Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
+    transitions as the buffer itself for the same keys.
 
     Entries, shapes and types are those of the first transitions. Each batch has ``indices`` besides, int32 ``[N]``, by
     which ``take`` and ``update`` know its transitions; drawn by priorities also ``weights`` ``[N]``, the greatest 1.
@@ -78,7 +78,7 @@ class ReplayMemory:
 
     @property
     def state(self) -> ReplayState | None:
-        """What is stored; ``None`` before the first transitions. Of a buffer on the host views, which later calls change."""
+        """Stored transitions; ``None`` before the first. Those of a buffer on the host are views that later calls change."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
