@@ -1,4 +1,4 @@
-"""Fits the data that evaluations keep, the part ``evaluation`` of a run's config, to an environment."""
+"""Fits the recording options of evaluations to an environment."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
-MOST_BYTES = 8 * 10**9  # of observations that are recorded step by step
+MOST_BYTES = 8 * 10**9  # limit for observations recorded step by step
 
 
 def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> EvaluationRecords | None:
-    """Return the data to keep that the part ``evaluation`` of a config asks for; ``None`` if it asks for none.
+    """Build recording options from the part ``evaluation`` of a config; ``None`` if nothing is recorded.
 
     Args:
-        config: that part.
-        env: environments of the evaluation; from then on they expose the physics to be saved.
-        num_episodes: episodes of one evaluation.
-        plays_as_all: whether the workflow evaluates as ``Workflow`` does.
+        config: that part of the config.
+        env: evaluation environments; they expose their physics from now on if steps are saved.
+        num_episodes: number of episodes per evaluation.
+        plays_as_all: true if the workflow uses the standard evaluation.
 
     Raises:
-        ValueError: a setting is unknown, or does not fit the environment.
+        ValueError: a setting is unknown or invalid; the message explains it.
     """
     config = checked_mapping(config, "evaluation")
     check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
@@ -42,13 +42,13 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
             )
         if number is not None and not plays_as_all:
             raise ValueError(
-                f"evaluation.{name}={number}: this algorithm evaluates in a way of its own, in which no episodes are "
-                f"kept. Set evaluation.{name}=null."
+                f"evaluation.{name}={number}: this algorithm has a custom evaluation that does not record episodes. "
+                f"Set evaluation.{name}=null."
             )
     _refuse_many_steps(keeping.num_steps, env)
     keeping = dataclasses.replace(keeping, goals=keeping.goals and plays_as_all and observes_goals(env))
-    drawn = _drawn(keeping, env) if keeping.plot_episodes else (None, None)
-    keeping = dataclasses.replace(keeping, plot_of=drawn[0], plot_dimensions=drawn[1])
+    plotted = _plotted(keeping, env) if keeping.plot_episodes else (None, None)
+    keeping = dataclasses.replace(keeping, plot_of=plotted[0], plot_dimensions=plotted[1])
     if keeping.save_episodes:
         env.show_physics()
     return keeping if keeping.goals or keeping.num_steps else None
@@ -57,32 +57,32 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
 def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
     """Raise ``ValueError`` if the observations of this many whole episodes exceed ``MOST_BYTES``."""
     bytes_of_step = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(env.obs_space.spec))
-    length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # simulators that connect may have no limit
+    length = env.max_episode_steps or DEFAULT_MAX_EPISODE_STEPS  # connected simulators may have no limit
     num_bytes = num_episodes * length * bytes_of_step
     if num_bytes > MOST_BYTES:
         name = "evaluation.save_episodes or evaluation.plot_episodes"
         raise ValueError(
-            f"{name} of {num_episodes:,} episodes of up to {length:,} steps take {num_bytes / 1e9:,.1f} GB, and at "
-            f"most {MOST_BYTES / 1e9:.0f} GB are kept: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
+            f"{name} of {num_episodes:,} episodes of up to {length:,} steps needs {num_bytes / 1e9:,.1f} GB, but at "
+            f"most {MOST_BYTES / 1e9:.0f} GB are recorded: choose {MOST_BYTES // (length * bytes_of_step):,} or fewer."
         )
 
 
-def _drawn(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
-    """What is drawn, also where that was left open, and which of its numbers."""
-    of = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
-    if of == "goal" and not observes_goals(env):
-        raise ValueError("evaluation.plot_of=goal is for environments that observe goals: take observation.")
-    space = env.goal_task.goal_space if of == "goal" else env.obs_space
-    if of == "observation" and isinstance(space, DictSpace):
+def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
+    """Return the plotted quantity and its dimensions, with defaults filled in."""
+    quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
+    if quantity == "goal" and not observes_goals(env):
+        raise ValueError("evaluation.plot_of=goal needs an environment that observes goals: use plot_of=observation.")
+    space = env.goal_task.goal_space if quantity == "goal" else env.obs_space
+    if quantity == "observation" and isinstance(space, DictSpace):
         space = space.spaces.get("observation", space)
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"evaluation.plot_episodes draws numbers of a vector, and observations are {space}.")
+        raise ValueError(f"evaluation.plot_episodes plots components of a vector, but observations are {space}.")
     (size,) = space.shape
     chosen = keeping.plot_dimensions
     if chosen is None:
         chosen = tuple(range(min(2, size)))
     if max(chosen) >= size:
         raise ValueError(
-            f"evaluation.plot_dimensions must be one or two numbers from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
+            f"evaluation.plot_dimensions must be one or two indices from 0 to {size - 1}, as in [0, 1]; got {chosen!r}."
         )
-    return of, tuple(chosen)
+    return quantity, tuple(chosen)

@@ -1,7 +1,7 @@
-"""The learn loop of workflows: chunks of compiled iterations, with metric rows, evaluations and checkpoints in between.
+"""Training loop: chunks of compiled iterations with any number of metric rows; evaluations and checkpoints in between.
 
-Rows, evaluations and checkpoints are due at fixed iterations, whatever the length of the chunks, and do not depend on
-measured times. So the records do not depend on the machine's speed or on interruptions.
+Rows, evaluations and checkpoints occur at fixed iterations, independent of the length of the chunks and of measured
+times. Recorded data therefore depends neither on the speed of the machine nor on interruptions.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
-SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
 NEW_EPISODES = (
-    "These simulators cannot be put back to where they were: new episodes begin. All else goes on exactly as it was."
+    "These simulators cannot be restored to their saved state: new episodes begin. Everything else continues exactly."
 )
-MANY_STEPS = 1e9  # in one iteration: minutes to hours, in which nothing is told and nothing stops the run
+MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chance to stop
 
 
 def run_learning(
@@ -175,14 +175,14 @@ class LearningRun:
         if steps > max(MANY_STEPS, 100 * total):
             raise ValueError(
                 f"One iteration may take {steps:,} environment steps, {steps / total:,.0f} times "
-                f"total_timesteps={total:,.0f}: choose fewer individuals, environments or steps of a rollout."
+                f"total_timesteps={total:,.0f}: choose fewer individuals or environments, or shorter rollouts."
             )
 
     def _refuse_idle_processes(self) -> None:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
-                f"This run has {jax.process_count()} processes and is laid out for one device, as devices=1 says and "
-                "environments outside JAX need: start one process, or leave devices out."
+                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or of "
+                "environments outside JAX: start one process, or remove devices."
             )
 
     def _end_if_counted(self) -> None:
@@ -191,7 +191,7 @@ class LearningRun:
             self.last_iteration = self.session.iterations
 
     def _fresh_start(self, key: Key | int) -> State:
-        """Set up, and compile the training at the same time."""
+        """Set up the state, and compile the training program at the same time."""
         clock = CompileClock()
         is_one_program = self.workflow.collector.is_one_program
         compiling = programs.compile_ahead(self.workflow, seed_or_key(key)) if is_one_program else None

@@ -26,7 +26,7 @@ from evorl.types import PyTreeDict, State
 
 
 class TrainingDiverged(ArithmeticError):
-    """A loss or a parameter became NaN or infinite."""
+    """A loss, a parameter or an environment's output became NaN or infinite."""
 
 
 class Checkpointer(Protocol):
@@ -100,7 +100,7 @@ class SessionRules:
     optional_metrics: tuple[str, ...] = ()
     refuses_divergence: bool = True
     iteration_name: str = "iteration"
-    remedy: str = "Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+    remedy: str = "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
 
 
 class RunSession:
@@ -324,7 +324,7 @@ class RunSession:
 
     def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
         saved = (
-            f"the last good checkpoint, of {self._saved_timesteps:,} steps, is kept"
+            f"the last good checkpoint, at {self._saved_timesteps:,} steps, is kept"
             if self._saved_at
             else "no checkpoint had been saved yet"
         )

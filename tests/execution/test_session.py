@@ -102,7 +102,7 @@ def test_a_metric_that_is_not_finite_ends_the_run(bad: float) -> None:
     metrics = PyTreeDict(maybe=np.full(3, np.nan), loss=np.array([0.0, bad, 1.0]))
     with pytest.raises(TrainingDiverged) as error, session.reporting_failure():
         session.advance(3, 12, 4, metrics)
-    for part in (f"loss became {bad}", "iteration 3 (12 steps)", "of 4 steps, is kept", "learning rate"):
+    for part in (f"loss became {bad}", "iteration 3 (12 steps)", "at 4 steps, is kept", "learning rate"):
         assert part in str(error.value)
     assert records.failures == [error.value]
 
