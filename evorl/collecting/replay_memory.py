@@ -78,7 +78,7 @@ class ReplayMemory:
 
     @property
     def state(self) -> ReplayState | None:
-        """Stored transitions; ``None`` before the first. Those of a buffer on the host are views that later calls change."""
+        """Stored transitions; ``None`` before the first. With a host buffer these are views that later calls change."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
