@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, preprocess
+from evorl.agent import AgentState
+from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive

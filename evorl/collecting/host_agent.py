@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.space import Space
 from evorl.ops.trees import stack_trees
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import Agent, RandomAgent
+from evorl.agent import Agent
+from evorl.agents.random_actions import RandomAgent
 from evorl.ec import EvoOptimizer
 from evorl.envs import AutoresetMode
 from evorl.envs.vector import VectorEnv

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.agent import observation_ndim, one_observation, select_observation
+from evorl.agents.observations import observation_ndim, one_observation, select_observation
 from evorl.agents.part_settings import TorsoSettings
 from evorl.config.names import no_such
 from evorl.config.nodes import node_from_config

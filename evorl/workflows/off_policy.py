@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, random_actions
+from evorl.agent import AgentState
+from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.ops import collectives

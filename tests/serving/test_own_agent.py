@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import pytest
 from omegaconf import OmegaConf
 
-from evorl.agent import ActionSpaces, AgentState, RandomAgent
+from evorl.agent import ActionSpaces, AgentState
+from evorl.agents.random_actions import RandomAgent
 from evorl.sample_batch import SampleBatch
 from evorl.serving.answering import Answering
 from evorl.serving.event_thread import EventThread
