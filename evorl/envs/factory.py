@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from evorl.config.gate import distrusting
 from evorl.config.names import load, no_such
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ def create_env(
     Raises:
         ValueError: an unknown library, environment or option; the message suggests the closest valid name.
     """
+    with distrusting(config):
+        return _made_as_configured(config, library, name, options)
+
+
+def _made_as_configured(
+    config: Mapping[str, Any] | str | None, library: str | None, name: str | None, options: Mapping[str, Any]
+) -> VectorEnv:
     explicit = {"library": library, "name": name, **options}
     settings = _settings(config) | {key: value for key, value in explicit.items() if value is not None}
     if "factory" in settings:

@@ -109,7 +109,7 @@ def test_an_experiment_leaves_out_what_needs_consecutive_steps(experiment: str, 
 
 def test_pages_and_kinds_name_agents_that_can_be_served() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "guide").glob("*.md"))
-    listed = re.search(r"^(PPO, .*) and their kin can be served", pages, re.MULTILINE)
+    listed = re.search(r"^(PPO, .*) and related algorithms can be served", pages, re.MULTILINE)
     assert listed is not None
     named = set(re.findall(r"evorl serve agent=(\w+)", pages)) | {kind.agent for kind in KINDS.values()}
     named |= {name.lower() for name in listed[1].split(", ")}

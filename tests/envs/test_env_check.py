@@ -25,9 +25,7 @@ SAID = {
         "Only OtherStructure.reset returns obs.position: both must return the same structure",
         "Only OtherStructure.step returns obs:",
     ),
-    "FiveValues": (
-        "FiveValues.step returns a tuple of 5, but must return an EnvState: return instead of Gymnasium's",
-    ),
+    "FiveValues": ("FiveValues.step returns a tuple of 5, but must return an EnvState: return instead of Gymnasium's",),
     "TwoValues": ("TwoValues.reset returns a tuple of 2, but must return an EnvState",),
     "NothingReturned": ("NothingReturned.step returns NoneType, but must return an EnvState (is a return missing?).",),
     "Growing": ("env_state is weak int32[] after Growing.reset and float32[] after Growing.step, but must not change",),

@@ -235,7 +235,9 @@ class TestAgentsOfCopies(VectorEnvContract):
     def test_rows_are_whole_copies(self, env: VectorEnv, start: EnvState) -> None:
         with pytest.raises(ValueError, match=r"has 2 agents.*must be a multiple of 2, got 3"):
             self.make(3, AutoresetMode.NORMAL)
-        with pytest.raises(ValueError, match=r"3 rows are to be stepped together, and copies have 2 agents"):
+        with pytest.raises(ValueError, match=r"3 rows cannot be stepped together, because each copy has 2 agents"):
             env.step(jax.tree.map(lambda x: x[:3], start), jnp.zeros(3, jnp.int32))
-        with pytest.raises(ValueError, match="one of 2 agents cannot act alone: step it within a vector environment"):
+        with pytest.raises(
+            ValueError, match="one of 2 agents cannot act alone: step it within a vectorised environment"
+        ):
             env.env.reset(jax.random.key(0))

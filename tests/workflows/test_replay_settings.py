@@ -94,7 +94,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         (
             "sac",
             {"replay": RANDOM, "replay_capacity": 150},
-            "a replay capacity of 150 has room for 15 of them, and with num_envs=8 each environment needs 2",
+            "a replay capacity of 150 has 15 slots, but with num_envs=8 each environment needs 2",
         ),
         (
             "sac",
