@@ -122,9 +122,9 @@ def space_from_config(config: Any, name: str) -> Space:
         dtype = np.dtype(config.get("dtype", "float32"))
         return Box(low, high, config.get("shape"), JAX_DTYPES.get(dtype.name, dtype))
     except (TypeError, ValueError, OverflowError) as error:
-        reason = str(error)[:_MAX_REASON]  # it may quote numbers of any length
+        reason = str(error)[:_MAX_REASON].rstrip(".")  # it may quote numbers of any length
         raise ValueError(
-            f"{name}={short_repr(dict(config))} is not a valid space: {reason} Set it {_EXAMPLES}."
+            f"{name}={short_repr(dict(config))} is not a valid space: {reason}. Set it, {_EXAMPLES}."
         ) from error
 
 

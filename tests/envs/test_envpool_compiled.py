@@ -215,5 +215,5 @@ def test_answers_left_behind_in_a_pool_are_found() -> None:
     env = create_compiled_envpool_env("CartPole-v1", parallel=2)
     env.reset(jax.random.key(0))
     env._pool(2)._pool.send(np.zeros(2, np.int32), np.array([0, 3]))  # as a program that is broken off would
-    with pytest.raises(HostEnvError, match="CartPole-v1 was broken off: make a new one"), host_errors_in_words():
+    with pytest.raises(HostEnvError, match="CartPole-v1 was interrupted: create a new"), host_errors_in_words():
         jax.block_until_ready(env.reset(jax.random.key(0)))
