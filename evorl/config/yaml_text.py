@@ -158,7 +158,7 @@ def read_text_file(path: Path | str, what: str = "a file of settings") -> str:
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError as error:
-        raise ValueError(f"the file {path} does not exist: {what} is expected, check the path.") from error
+        raise ValueError(f"there is no file {path}: {what} is expected, check the path.") from error
     except IsADirectoryError as error:
         raise ValueError(f"{path} is a folder, but {what} is expected: use the path of a file.") from error
     except UnicodeDecodeError as error:
