@@ -17,7 +17,7 @@ Node = TypeVar("Node", bound=PyTreeNode)
 
 
 def node_from_config(
-    cls: type[Node], config: Mapping[str, Any] | None, where: str, default: Node | None = None, **given: Any
+    cls: type[Node], config: Mapping[str, Any] | None, where: str, default: Node | None = None, **fixed: Any
 ) -> Node:
     """Build a node whose fields are read from a mapping.
 
@@ -26,19 +26,19 @@ def node_from_config(
         config: settings by name; ``None`` is empty.
         where: path of the mapping, for messages.
         default: node whose values are the defaults, instead of the class's.
-        **given: values of fields that are not settings, and which the mapping must not contain.
+        **fixed: values of fields that are not settings, and which the mapping must not contain.
 
     Raises:
         ValueError: a key is unknown (the message suggests the closest valid one), or a required field is missing.
     """
     config = plain(checked_mapping(config, where))
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    check_names(config, {field.name for field in fields} - set(given), f"key of {where}")
+    check_names(config, {field.name for field in fields} - set(fixed), f"key of {where}")
     for field in fields:
         required = default is None and field.init and default_of(field) is dataclasses.MISSING
-        if required and field.name not in {*config, *given}:
+        if required and field.name not in {*config, *fixed}:
             raise ValueError(f"{where}.{field.name} is missing: set it to a value.")
-    values = {**fields_from_config(cls, config, where, default), **given}
+    values = {**fields_from_config(cls, config, where, default), **fixed}
     return cls(**values) if default is None else default.replace(**values)
 
 
