@@ -86,7 +86,7 @@ def test_replay_of_the_whole_is_answered_by_the_key_of_the_part_that_has_a_buffe
     words = [f"agent={agent}", "env=goal/reacher", *(["inner=sac"] if part == "inner" else [])]
     config = composed(*words, "replay=hindsight")
     with pytest.raises(
-        ValueError, match=rf"sets up a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
+        ValueError, match=rf"configures a replay buffer, .* does not have: .* {part}\.replay\.hindsight=future\.$"
     ):
         workflow_from_config(config)
     workflow: Any = workflow_from_config(composed(*words, f"{part}.replay.hindsight=future"))

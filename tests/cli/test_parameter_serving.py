@@ -166,7 +166,7 @@ def test_simulators_come_to_workers_and_none_to_the_server() -> None:
     serve = handed_out(spec)["serve"]
     assert serve["max_clients"] == 7
     assert not {"bind", "web", "token", "cert", "key", "profile_dir"} & serve.keys()
-    with pytest.raises(ValueError, match=r"eval_interval=100 .* to which no simulators come: choose 0"):
+    with pytest.raises(ValueError, match=r"eval_interval=100 .* no simulators connect .* set it to 0"):
         parameter_service(workflow_from_config({**config, "eval_interval": 100}), spec)
 
 
