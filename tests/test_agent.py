@@ -78,7 +78,7 @@ def test_a_mask_forbids_actions_and_is_not_read() -> None:
     np.testing.assert_array_equal(masked, [[0.0, -jnp.inf, 2.0], [3.0, 4.0, 5.0]])  # all forbidden: nothing is
     assert allowed_only(outputs, obs.observation) is outputs
     assert allowed_only(outputs, PyTreeDict(observation=obs.observation)) is outputs
-    with pytest.raises(ValueError, match=r"action_mask has the shape \(2, 3\).*outputs \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"action_mask has shape \(2, 3\).*outputs have \(2, 4\)"):
         allowed_only(jnp.zeros((2, 4)), obs)
     assert select_observation(obs, None) is obs.observation
     assert set(select_observation(obs | {"more": mask}, None)) == {"observation", "more"}
@@ -109,7 +109,7 @@ def test_the_distribution_suits_the_action_space() -> None:
 
 @pytest.mark.parametrize("space", [TupleSpace((BOX, Discrete(2))), Box(-1.0, 1.0, (2, 2))], ids=repr)
 def test_a_space_it_cannot_act_in_is_refused_describe_kinds(space: Space) -> None:
-    with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, and this action space is"):
+    with pytest.raises(ValueError, match=r"over Discrete spaces and flat Boxes, but this action space is"):
         action_distribution(space)
 
 

@@ -26,8 +26,8 @@ from evorl.cli.arguments import overrides_first
 from evorl.cli.command_options import read_options
 from evorl.cli.commands import COMMANDS, options_of
 from evorl.cli.composition import compose_config
-from evorl.cli.multirun import combinations
 from evorl.cli.preparation import check_training
+from evorl.cli.sweep_jobs import combinations
 from evorl.config.names import load
 from tests.support.compilation import compiled_to_run_long
 from tests.support.doc_pages import ROOT, Block, blocks, pages, settings, with_tables

@@ -212,7 +212,7 @@ def test_tasks_of_slurm() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("agent=ppo", "how many processes"),
+        ("agent=ppo", "number of processes is missing"),
         ("-n 0", "1 or more"),
         ("-n 1 --hosts 2 --host 2 --coordinator a:1", "from 0 to --hosts - 1"),
         ("-n 1 --hosts 2 --host 1", "same --coordinator"),

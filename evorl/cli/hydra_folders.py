@@ -76,18 +76,30 @@ def place_of_run(runs_folder: str, kind: str = "") -> tuple[Path, str | None]:
 
 
 def sweep_folder(overrides: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Return the folder that ``hydra.sweep.dir`` names, if it is given, and the other overrides.
+    """Return the folder that ``hydra.sweep.dir`` names, if it is given, and the other overrides."""
+    return named_folder(overrides, SWEEP)
+
+
+def named_folder(overrides: Sequence[str], key: str) -> tuple[Path | None, list[str]]:
+    """Return the folder that a setting of Hydra names, and the other overrides.
 
     Interpolations such as ``${now:%Y-%m-%d}`` are resolved.
+
+    Args:
+        overrides: of the command line.
+        key: of the setting, ``RUN`` or ``SWEEP``.
+
+    Returns:
+        The folder, ``None`` where the setting is not given; and all other overrides.
     """
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf
 
-    folders = [given_text(override) for override in overrides if override.startswith(f"{SWEEP}=")]
-    others = [override for override in overrides if not override.startswith(f"{SWEEP}=")]
+    folders = [given_text(override) for override in overrides if override.startswith(f"{key}=")]
+    others = [override for override in overrides if not override.startswith(f"{key}=")]
     if not folders:
         return None, others
     setup_globals()
     folder = folders[-1]
-    resolved = OmegaConf.create({SWEEP: folder})[SWEEP] if not Path(folder).exists() else folder
+    resolved = OmegaConf.create({key: folder})[key] if not Path(folder).exists() else folder
     return user_path(str(resolved)).resolve(), others

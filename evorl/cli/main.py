@@ -59,9 +59,6 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     collect_garbage_seldom()
     sys.argv[1:] = arguments = overrides_first(sys.argv[1:])
     with leaving_together(), signals_in_words(), errors_in_words(config_folder()), scope():
-        if names_run == "resume" and FLAG in arguments:
-            print_plan(arguments)
-            return
         from omegaconf import OmegaConf
 
         if any(flag in arguments for flag in ("--help", "-h")):
@@ -69,6 +66,9 @@ def run_command(task: Any, names_run: str, command: str) -> None:
             return
         _refuse_the_other(arguments, names_run, command)
         refuse_other_names(arguments, names_a_run(arguments, names_run))
+        if names_run == "resume" and FLAG in arguments:
+            print_plan(arguments, _compose_checked)
+            return
         usual: Any = OmegaConf.load(config_folder() / "config.yaml")
         if names_run == "resume" and _is_of_a_sweep(arguments, usual):
             return
@@ -111,11 +111,22 @@ def _compose_quietly(arguments: Sequence[str], task: Callable[[DictConfig], None
         raise raised[0]
 
 
+def _compose_checked(arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
+    """Call ``task`` as ``_compose_quietly`` does, once the overrides are checked."""
+
+    def checked(config: DictConfig) -> None:
+        check_overrides(*_job_overrides())
+        task(config)
+
+    _compose_quietly(arguments, checked)
+
+
 def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
     """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
-    from evorl.cli.multirun import is_sweep, resume_sweep, start_sweep
+    from evorl.cli.multirun import resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
     from evorl.cli.preparation import check_training
+    from evorl.cli.sweep_jobs import is_sweep
     from evorl.config.nodes import plain
 
     folder, trust = sweep_to_resume(arguments, usual)
@@ -128,7 +139,6 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
 
     def check(job: Sequence[str]) -> bool:
         def task(config: DictConfig) -> None:
-            check_overrides(*_job_overrides())
             check_run_settings(config)
             but_seed = repr({**plain(config), "seed": 0, "title": None})
             names_code[0] = bool(load("evorl.runs.trust:foreign_names")(config))
@@ -137,7 +147,7 @@ def _is_of_a_sweep(arguments: Sequence[str], usual: DictConfig) -> bool:
                 checked[but_seed] = True
 
         names_code = [False]
-        _compose_quietly(job, task)
+        _compose_checked(job, task)
         return names_code[0]
 
     def train(job: Sequence[str], place: JobPlace) -> Trained:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
-from evorl.cli.hydra_folders import SWEEP, sweep_folder
-from evorl.cli.joining import own_place, train_command
-from evorl.cli.override_text import SWEEP_FLAGS, given_text
+from evorl.cli.hydra_folders import sweep_folder
+from evorl.cli.joining import train_command
+from evorl.cli.override_text import given_text
 from evorl.cli.signals import stop_on_signals
-from evorl.config.command_lines import as_arguments, describe_setting
+from evorl.cli.sweep_jobs import combinations, naming_setting, side_by_side_in_words, split_arguments
+from evorl.config.command_lines import as_arguments
 from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
     from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_FOLDER_FLAGS = ("--config-dir", "-cd")
 _SHOWN = 10  # settings told at the end, the best ones
 
 
@@ -72,14 +71,6 @@ class JobPlace(NamedTuple):
 Train = Callable[[Sequence[str], JobPlace], Trained]
 
 
-def is_sweep(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for a sweep that runs here: in one process, by no sweeper or launcher of Hydra's."""
-    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
-    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
-    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
-    return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
-
-
 def start_sweep(arguments: Sequence[str], check: Callable[[Sequence[str]], bool], train: Train, usual: str) -> None:
     """Run every combination of what is separated by commas, or given as ``range(...)``.
 
@@ -111,11 +102,8 @@ def _checked(
     check: Callable[[Sequence[str]], bool], job: Sequence[str], flags: Sequence[str], setting: Mapping[str, str]
 ) -> bool:
     """Check a job; errors name its setting."""
-    try:
+    with naming_setting(setting):
         return check([*job, *flags])
-    except (ValueError, OSError) as error:
-        described = describe_setting(setting)
-        raise ValueError(f"{described}: {error}" if described else str(error)) from error
 
 
 def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Trained], trust: bool = False) -> None:
@@ -134,74 +122,6 @@ def resume_sweep(path: Path | str, train: Train, resume: Callable[[JobPlace], Tr
     from evorl.runs.sweep_folder import SweepFolder
 
     _run_jobs(SweepFolder.open(path, trust), train, resume, trust)
-
-
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides of a command line, and its flags but the one that asks for a sweep."""
-    overrides, flags = [], []
-    remaining = iter(arguments)
-    for argument in remaining:
-        if argument in _FOLDER_FLAGS:
-            flags += [argument, next(remaining, "")]
-        elif argument.startswith("-"):
-            flags += [] if argument in SWEEP_FLAGS else [argument]
-        else:
-            overrides.append(argument)
-    return overrides, flags
-
-
-def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The overrides of each job, and what of them differs from job to job; the last one varies fastest.
-
-    Raises:
-        ValueError: an interval, which has no values one by one.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    choices: dict[str, list[str]] = {}
-    varied = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        key = override.get_key_element()
-        if not override.is_sweep_override():
-            choices[key] = [override.input_line or ""]
-        elif not override.is_discrete_sweep():
-            raise ValueError(
-                f"{override.input_line}: an interval has no values to run through. Give values, {key}=1,2,3, or choose "
-                "a sweeper of Hydra that draws from intervals (hydra/sweeper=optuna, once it is installed)."
-            )
-        else:
-            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
-            varied.append(key)
-    for job in itertools.product(*choices.values()):
-        given = dict(zip(choices, job, strict=True))
-        yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
-
-
-def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
-    """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
-    from omegaconf import OmegaConf
-
-    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
-
-    overrides, varied = jobs[0]
-    texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
-    values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
-    if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
-        return None
-    seeds = values.pop("seed", [])
-    if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
-        return None
-    if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
-        return None
-    words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
-    words += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
-    words += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
-    settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
-    words += [f"sweep={{{', '.join(settings)}}}"] if settings else []
-    return (
-        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
-        f"a fraction of the time: {train_command()} {shlex.join(words)}"
-    )
 
 
 def _run_jobs(

@@ -1,118 +1,227 @@
-"""``--plan``: what a training will need, and which files it will write, without building anything."""
+"""``--plan``: what a training, a sweep or a search will need, and the files it will write, before anything is built."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evorl.cli.hydra_folders import RUN, named_folder
+from evorl.cli.overrides import names_a_run
+from evorl.config.command_lines import describe_setting
+from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
     from evorl.execution.preflight import Preflight
 
 FLAG = "--plan"
-LEAST_CHECKED = 10**9  # bytes
-MOST_SIMULATORS = 20_000
-LEAST_TRANSITION = 16  # bytes: an observation and its successor, an action and a reward, of a number each
+
+Compose = Callable[[Sequence[str], Callable[["DictConfig"], None]], None]
 
 
-def print_plan(arguments: Sequence[str]) -> None:
-    """Print what the training of this command line would need.
+class _Planned(NamedTuple):
+    """The plan of one program.
+
+    Attributes:
+        heading: of its lines; empty for none.
+        plan: of the program.
+        remarks: on settings that may be mistakes.
+    """
+
+    heading: str
+    plan: Preflight
+    remarks: tuple[str, ...] = ()
+
+
+def print_plan(arguments: Sequence[str], compose: Compose) -> None:
+    """Print what the training, the sweep or the search of a command line would need.
+
+    Args:
+        arguments: of the command line, with ``FLAG``.
+        compose: calls a task with the composed config of a command line.
 
     Raises:
         ValueError: it cannot be, as the training itself would say; or it needs more than its share of the memory.
     """
-    from evorl.cli.arguments import check_overrides
-    from evorl.cli.composition import compose_config, config_folder
-    from evorl.cli.overrides import check_run_settings, names_a_run
-    from evorl.cli.stored_run import build_workflow, prepare_for
-    from evorl.execution.first_update import refuse_idle_training, weak_spots
+    from evorl.cli.sweep_jobs import is_sweep
+
+    arguments = [argument for argument in arguments if argument != FLAG]
+    if names_a_run(arguments, "resume"):
+        raise ValueError(f"{FLAG} is for a run that begins: leave resume out.")
+    if is_sweep(arguments):
+        _print_jobs(arguments, compose)
+        return
+    _refuse_launchers(arguments)
+    folder, arguments = named_folder(arguments, RUN)
+
+    def task(config: DictConfig) -> None:
+        _refuse_too_large(_print_planned(config, folder))
+
+    compose(arguments, task)
+
+
+def _refuse_launchers(arguments: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a sweep that a sweeper or launcher of Hydra runs, whose jobs only they know."""
+    from evorl.cli.override_text import SWEEP_FLAGS
+
+    for argument in arguments:
+        if argument in SWEEP_FLAGS or argument == "hydra.mode=MULTIRUN":
+            others = " ".join(other for other in arguments if other.startswith(("hydra/", "hydra.")))
+            raise ValueError(
+                f"{FLAG} does not know the runs that a sweeper or launcher of Hydra starts: leave {others} out, "
+                f"or plan one run, without {argument}."
+            )
+
+
+def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
+    """Print the plan of every job of a sweep (``-m``); jobs that differ in their seeds are planned once."""
+    from evorl.cli.hydra_folders import sweep_folder
+    from evorl.cli.sweep_jobs import combinations, naming_setting, split_arguments
+    from evorl.config.nodes import plain
+
+    overrides, flags = split_arguments(arguments)
+    folder, overrides = sweep_folder(overrides)
+    jobs = list(combinations(overrides))
+    first_alike: dict[str, int] = {}
+    too_large: list[str] = []
+
+    for number, (job, setting) in enumerate(jobs, start=1):
+
+        def task(config: DictConfig, number: int = number, described: str = describe_setting(setting)) -> None:
+            nonlocal folder
+            folder = folder or Path(config.runs_folder) / "sweep_..."
+            heading = f"[{number} of {len(jobs)}] {described}"
+            but_seed = repr({**plain(config), "seed": 0, "title": None})
+            if but_seed in first_alike:
+                print(f"{heading}: as [{first_alike[but_seed]} of {len(jobs)}]")
+                return
+            first_alike[but_seed] = number
+            print(heading)
+            too_large.extend(_print_planned(config, folder / "...", described))
+
+        with naming_setting(setting):
+            compose([*job, *flags], task)
+    print(f"all           {counted(len(jobs), 'run')} one after another, in {folder}/")
+    _refuse_too_large(too_large)
+
+
+def _print_planned(config: DictConfig, folder: Path | None, described: str = "") -> list[str]:
+    """Print the plans of a config's programs, and the files; return what is too large for the memory.
+
+    Args:
+        config: composed.
+        folder: of the run, where the command line names it.
+        described: what it is called if it is too large.
+    """
+    from evorl.cli.overrides import check_run_settings
+    from evorl.cli.stored_run import check_folders
+
+    check_folders(config)
+    check_run_settings(config)
+    too_large = []
+    largest: Preflight | None = None
+    for heading, plan, remarks in _planned(config):
+        for line in filter(None, (heading, *plan.lines(), *remarks)):
+            print(line)
+        if not plan.fits:
+            too_large.append(heading or described or "This run")
+        largest = plan if largest is None or plan.state_bytes > largest.state_bytes else largest
+    if largest is not None:
+        for line in file_lines(config, largest, folder):
+            print(line)
+    return too_large
+
+
+def _planned(config: DictConfig) -> Iterator[_Planned]:
+    """Yield the plan of each program that a config describes."""
+    if config.get("sweep") is not None:
+        yield from _planned_sweep(config)
+    elif config.get("search") is not None:
+        yield _planned_search(config)
+    else:
+        yield _planned_run(config)
+
+
+def _planned_run(config: DictConfig) -> _Planned:
+    from evorl.cli.parameter_serving import settle_parameters
+    from evorl.cli.preparation import prepare_training
+    from evorl.execution.first_update import weak_spots
     from evorl.execution.preflight import preflight
 
-    overrides = [argument for argument in arguments if argument != FLAG]
-    if names_a_run(overrides, "resume"):
-        raise ValueError(f"{FLAG} is for a run that begins: leave resume out.")
-    config = compose_config(overrides)
-    check_overrides(overrides, [config_folder()])
-    check_run_settings(config)
-    refuse_hopeless_sizes(config)
-    prepare_for(config)
-    workflow = build_workflow(config)
-    refuse_idle_training(workflow)
-    plan = preflight(workflow)
-    for line in (*plan.lines(), *file_lines(config, plan), *weak_spots(workflow)):
-        print(line)
-    if not plan.fits:
-        from evorl.execution.memory import MEMORY_SHARE
-
-        raise ValueError(
-            f"This run would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers, of environments, "
-            "steps in a rollout, members or transitions."
-        )
+    settle_parameters(config, in_sweep=False)
+    workflow = prepare_training(config, None).workflow
+    try:
+        return _Planned("", preflight(workflow), tuple(weak_spots(workflow)))
+    finally:
+        workflow.close()
 
 
-def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
-    """Refuse sizes that fit no memory whatever the environment, before environments are made.
+def _planned_sweep(config: DictConfig) -> Iterator[_Planned]:
+    """Yield the plan of each program of ``sweep=``, with as many settings side by side as fit the memory."""
+    from evorl.cli.sweeping import sweep_groups
+    from evorl.execution.preflight import preflight
+    from evorl.sweeps.sweep_run import SweepRun
 
-    Raises:
-        ValueError: a size is too large; the message has the setting, its value, and the largest one that may fit.
-    """
-    parts = [(name, config.get(name)) for name in ("inner", "learner")]
-    for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
-        capacity, rollout, num_envs, episodes = (
-            _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
-        )
-        _refuse_bytes(f"{above}replay_capacity", capacity, LEAST_TRANSITION, "transitions")
-        if rollout * num_envs >= 2**31:
-            raise ValueError(
-                f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
-                f"transitions in an iteration, and at most {2**31 - 1:,} can be indexed: choose smaller numbers."
-            )
-        _refuse_bytes(f"{above}rollout_length", rollout, LEAST_TRANSITION * max(1, num_envs), "transitions")
-        _refuse_bytes(f"{above}eval_episodes", episodes, LEAST_TRANSITION, "episodes")
-    _refuse_many_simulators(config)
+    sweep, settings, groups = sweep_groups(config)
+    run = SweepRun(Path(), sweep, groups, config.num_seeds, config.seed, config.devices, print)
+    described = f"{counted(len(settings), 'setting')} of {', '.join(sweep.over)}"
+    for number, group in enumerate(groups, start=1):
+        members = len(group.members)
+        side_by_side = min(members, sweep.at_once or members)
+        plan = preflight(run.rows(group, range(side_by_side)))
+        while not plan.fits and side_by_side > 1:
+            side_by_side = math.ceil(side_by_side / 2)
+            plan = preflight(run.rows(group, range(side_by_side)))
+        rows = counted(members, "setting")
+        rows += f" with {config.num_seeds} seeds each" if config.num_seeds > 1 else ""
+        rows += " side by side" if side_by_side == members else f", {side_by_side} at a time"
+        yield _Planned(f"{described}, program {number} of {len(groups)}: {rows}", plan)
 
 
-def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
-    """Raise ``ValueError`` if ``number`` items do not fit the memory."""
-    if number * bytes_of_each < LEAST_CHECKED:
+def _planned_search(config: DictConfig) -> _Planned:
+    """Return the largest plan among the settings of ``search=`` that are built before the first trial."""
+    from evorl.cli.searching import check_search
+
+    plans: list[_Planned] = []
+    over, num_trials = check_search(config, lambda changed: plans.append(_planned_run(changed)))
+    largest = max(plans, key=lambda planned: planned.plan.peak_bytes)
+    described = f"{counted(num_trials, 'trial')} over {', '.join(over)}, one after another; the largest of "
+    return largest._replace(heading=f"{described}{counted(len(plans), 'setting')} that were built:")
+
+
+def _refuse_too_large(names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if any run takes more than its share of the memory."""
+    if not names:
         return
-    from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
+    from evorl.execution.memory import MEMORY_SHARE
 
-    available = available_bytes()
-    if available is None or number * bytes_of_each <= MEMORY_SHARE * available:
-        return
-    most = int(MEMORY_SHARE * available / bytes_of_each)
     raise ValueError(
-        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, whatever the environment: the largest "
-        f"that may fit is {rounded(most):,}, of {what} of {bytes_of_each:,} bytes. {FLAG} shows the size of "
-        "this environment's."
+        f"{'; '.join(names)} would take more than {MEMORY_SHARE:.0%} of the memory: choose smaller numbers, of "
+        "environments, steps in a rollout, members or transitions."
     )
 
 
-def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for more simulators outside JAX than a machine can start."""
-    from evorl.envs.factory import HOST_LIBRARIES
+def file_lines(config: Mapping[str, Any], plan: Preflight, folder: Path | None = None) -> list[str]:
+    """Format where the run, the sweep or the search would write, and the size of its checkpoints.
 
-    env = config.get("env")
-    library = env.get("library") if isinstance(env, Mapping) else None
-    number = _number(config.get("num_envs"))
-    if library in HOST_LIBRARIES and number > MOST_SIMULATORS:
-        raise ValueError(
-            f"num_envs={number:,} simulators of {library} are too many, each of which is started by itself: choose "
-            f"{MOST_SIMULATORS:,} at most, or an environment in JAX."
-        )
-
-
-def _number(value: Any) -> int:
-    """Return a size of the config; 0 for an invalid one, which is refused where it is used."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return int(value) if is_number and 0 < value < 1e300 else 0
-
-
-def file_lines(config: Mapping[str, Any], plan: Preflight) -> list[str]:
-    """Where the run would write, and how much its checkpoints would take."""
+    Args:
+        config: composed.
+        plan: of its largest program.
+        folder: that the command line names; ``None`` for a new one in ``runs_folder``.
+    """
     from evorl.cli.overrides import draws_learning_curve
     from evorl.execution.memory import shown_bytes
 
+    place = f"{folder or Path(config['runs_folder']) / '...'}/"
+    size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
+    kept = config["checkpoints_kept"] + config.get("best_checkpoints_kept", 1)
+    checkpoints = f"checkpoints/ ({kept} of up to {size} each)"
+    if config.get("sweep") is not None:
+        names = "config.yaml, sweep.csv, evaluations.csv, learning_curves.png, run.log"
+        return [f"files         {place}: {names}, round_0/ (a checkpoint of up to {size} for each part), best/"]
     recorders = config["recorders"]
     names = ["config.yaml", "metrics.csv", "metrics.jsonl", "run.log"]
     names += ["learning_curve.png"] if draws_learning_curve(config) else []
@@ -120,8 +229,7 @@ def file_lines(config: Mapping[str, Any], plan: Preflight) -> list[str]:
     evaluation = config["evaluation"]
     names += ["episodes/"] if evaluation["save_episodes"] else []
     names += ["plots/"] if evaluation["plot_episodes"] else []
-    kept = config["checkpoints_kept"] + config.get("best_checkpoints_kept", 1)
-    size = shown_bytes(sum(plan.entries.values()) * plan.num_devices)
-    return [
-        f"files         {config['runs_folder']}/.../: {', '.join(names)}, checkpoints/ ({kept} of up to {size} each)"
-    ]
+    of_run = f"{', '.join(names)}, {checkpoints}"
+    if config.get("search") is not None:
+        return [f"files         {place}: config.yaml, search.csv, study.log, trial_0000/ ...: {of_run}"]
+    return [f"files         {place}: {of_run}"]

@@ -8,8 +8,8 @@ from evorl.cli.init_from import warm_start_from
 from evorl.cli.joining import refuse_different_settings
 from evorl.cli.overrides import check_run_settings
 from evorl.cli.parameter_serving import parameter_service, settle_parameters
-from evorl.cli.planning import refuse_hopeless_sizes
 from evorl.cli.remote_training import with_training_server
+from evorl.cli.size_limits import refuse_hopeless_sizes
 from evorl.cli.stored_run import build_workflow, check_folders, prepare_for
 
 if TYPE_CHECKING:

@@ -159,7 +159,7 @@ class Collector:
             next_obs, reward, termination, truncation, info = answer
             if reward.__class__ is not float or not (termination.__class__ is truncation.__class__ is bool):
                 reward, termination, truncation = _checked(reward, termination, truncation)
-            next_obs = own_copy(next_obs)
+            next_obs = next_obs.copy() if next_obs.__class__ is np.ndarray else own_copy(next_obs)
             step = (obs, stored_action, reward, next_obs, termination, truncation, extras)
             store(step if complete is None else complete(step, info))
             now += 1

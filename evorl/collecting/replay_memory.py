@@ -10,21 +10,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.collecting.host_ring import DrawsAhead, HostRing
 from evorl.config.names import no_such
 from evorl.ops.trees import concatenate_trees, merged, num_rows
 from evorl.replay_buffers.episode import EpisodeReplayBuffer
+from evorl.replay_buffers.latest import CombinedReplayBuffer
 from evorl.replay_buffers.prioritized import PrioritizedReplayBuffer
-from evorl.replay_buffers.ring import ReplayState, replace_entries, take
+from evorl.replay_buffers.ring import ReplayState, check_batch, replace_entries, take
 from evorl.replay_buffers.sequence import SequenceReplayBuffer
 from evorl.replay_buffers.slots import SlotReplayBuffer
 from evorl.replay_buffers.uniform import UniformReplayBuffer
 from evorl.types import Key, PyTreeDict
 
+_ON_HOST = (UniformReplayBuffer, CombinedReplayBuffer)  # drawn by whole numbers alone: kept in NumPy arrays
 _MOST_AT_ONCE = 4096  # rows in one call: what is handed over is padded to few sizes, each of which is compiled
 
 
 class ReplayMemory:
     """One of evorl's replay buffers with its state, from and to the host.
+
+    Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
+    transitions as the buffer itself for the same keys.
 
     Entries, shapes and types are those of the first transitions. Each batch has ``indices`` besides, int32 ``[N]``, by
     which ``take`` and ``update`` know its transitions; drawn by priorities also ``weights`` ``[N]``, the greatest 1.
@@ -39,7 +45,7 @@ class ReplayMemory:
         seed: of what is drawn.
 
     Attributes:
-        state: what is stored; ``None`` before the first transitions.
+        buffer: the one that was given.
 
     Raises:
         TypeError: the buffer draws episodes, which are stored otherwise.
@@ -57,10 +63,11 @@ class ReplayMemory:
             taken = type(buffer).__name__
             raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
         self.buffer = buffer
-        self.state: ReplayState | None = None
+        self._state: ReplayState | HostRing | None = None
         self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}
         self._importance_exponent = importance_exponent
         self._key = jax.random.key(seed)
+        self._draws_ahead = DrawsAhead(self._key)
         self._num_drawn = 0
         self._num_added = 0  # rows, ever
         self._can_draw = False
@@ -70,9 +77,16 @@ class ReplayMemory:
         return min(self._num_added, self.buffer.num_rows) * self.buffer.num_envs
 
     @property
+    def state(self) -> ReplayState | None:
+        """Stored transitions; ``None`` before the first. With a host buffer these are views that later calls change."""
+        return self._state.state if isinstance(self._state, HostRing) else self._state
+
+    @property
     def num_bytes(self) -> int:
         """Memory of what is stored and of the room for more; 0 before the first transitions."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
+        if isinstance(self._state, HostRing):
+            return self._state.nbytes
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self._state))
 
     def store(self, transitions: Mapping[str, Any]) -> np.ndarray:
         """Add transitions, the oldest making room.
@@ -86,23 +100,50 @@ class ReplayMemory:
         Raises:
             ValueError: entries, shapes or types are not those of the first transitions.
         """
-        num_envs, size = self.buffer.num_envs, self.buffer.num_rows
-        batch = self._complete(transitions)
-        if self.state is None:
-            self.state = jax.jit(self.buffer.init)(
-                jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
-            )
-        total, most = num_rows(batch), min(size, _MOST_AT_ONCE)
+        leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
+        batch = transitions if leaves is not None else self._complete(transitions)
+        if self._state is None:
+            self._state = self._empty(batch)
+        if isinstance(self._state, HostRing):
+            leaves = self._host_leaves(self._state, batch) if leaves is None else leaves
+            total = len(leaves[0])
+            self._state.add(leaves)
+        else:
+            total = num_rows(batch)
+            self._add_to_device(self._state, batch)
+        indices = self._indices_of_new(total)
+        self._num_added += total
+        return indices
+
+    def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
+        spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
+        if type(self.buffer) in _ON_HOST:
+            return HostRing(self.buffer.num_rows, self.buffer.num_envs, spec)
+        return jax.jit(self.buffer.init)(spec)
+
+    def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
+        """The leaves of ``batch`` ``[T, B, ...]`` as ``HostRing.add`` takes them, in the dtypes that are stored."""
+        batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
+        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self.buffer.num_rows], batch))
+        leaves = jax.tree.leaves(batch)
+        return [x[:, 0] for x in leaves] if self.buffer.num_envs == 1 else leaves
+
+    def _add_to_device(self, state: ReplayState, batch: PyTreeDict) -> None:
+        total, most = num_rows(batch), min(self.buffer.num_rows, _MOST_AT_ONCE)
         for start in range(0, total, most):
             part = jax.tree.map(lambda x, a=start: x[a : a + most], batch)
             count = num_rows(part)
             padded = min(1 << (count - 1).bit_length(), most)
             part = jax.tree.map(lambda x, n=padded - count: _with_rows(x, n), part)
-            self.state = _add(self.buffer, self.state, part, np.arange(padded) < count)
-        rows = (self._num_added + np.arange(total)) % size
-        self._num_added += total
-        indices = (rows[:, None] * num_envs + np.arange(num_envs)).astype(np.int32)
-        return indices[:, 0] if num_envs == 1 else indices
+            self._state = state = _add(self.buffer, state, part, np.arange(padded) < count)
+
+    def _indices_of_new(self, total: int) -> np.ndarray:
+        num_envs, size = self.buffer.num_envs, self.buffer.num_rows
+        first = self._num_added % size
+        rows = np.arange(first, first + total, dtype=np.int32)
+        if first + total > size:
+            rows %= np.int32(size)
+        return rows if num_envs == 1 else rows[:, None] * np.int32(num_envs) + np.arange(num_envs, dtype=np.int32)
 
     def sample(self, batch_size: int, num_batches: int | None = None) -> Any:
         """Random transitions, with replacement.
@@ -111,25 +152,39 @@ class ReplayMemory:
             A batch, leaves ``[batch_size, ...]``, or a list of ``num_batches`` independent ones; ``None`` while there
             is nothing to draw.
         """
-        if self.state is None:
+        state, count = self._state, 1 if num_batches is None else num_batches
+        if state is None or len(self) == 0:
             return None
-        self._can_draw = self._can_draw or bool(self.buffer.num_choices(self.state) > 0)
-        if not self._can_draw:
-            return None
-        call = np.uint32(self._num_drawn)
+        if isinstance(state, HostRing):
+            batches = self._sample_on_host(state, batch_size, count)
+        else:
+            self._can_draw = self._can_draw or bool(self.buffer.num_choices(state) > 0)
+            if not self._can_draw:
+                return None
+            call, exponent = np.uint32(self._num_drawn), self._importance_exponent
+            drawn = jax.device_get(_draw(self.buffer, state, self._key, call, exponent, batch_size, count))
+            batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(count)]
         self._num_drawn += 1
-        drawn = _draw(self.buffer, self.state, self._key, call, self._importance_exponent, batch_size, num_batches or 1)
-        drawn = jax.device_get(drawn)
-        batches = [jax.tree.map(lambda x, i=i: np.array(x[i]), drawn) for i in range(num_batches or 1)]
         return batches[0] if num_batches is None else batches
+
+    def _sample_on_host(self, ring: HostRing, batch_size: int, num_batches: int) -> list[PyTreeDict]:
+        num_envs = self.buffer.num_envs
+        indices = self._draws_ahead.integers(self._num_drawn, num_batches, batch_size, ring.size * num_envs)
+        if isinstance(self.buffer, CombinedReplayBuffer):
+            newest = (ring.cursor - 1) % self.buffer.num_rows * num_envs
+            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size), dtype=np.int32)
+        return [_with_indices(ring.take(of_batch), of_batch) for of_batch in indices]
 
     def take(self, indices: Any) -> PyTreeDict:
         """The transitions, or the sequences, of these indices, ``[N]``.
 
         Raises:
-            ValueError: nothing is stored yet.
+            ValueError: nothing is stored yet, or there is no such index.
         """
-        return jax.tree.map(np.array, _take(self.buffer, self._stored(), jnp.asarray(indices, jnp.int32)))
+        state, indices = self._stored(), self._checked(indices)
+        if isinstance(state, HostRing):
+            return _with_indices(state.take(indices), indices)
+        return jax.tree.map(np.array, _take(self.buffer, state, indices))
 
     def update(self, changes: Mapping[str, Any]) -> None:
         """Change stored transitions.
@@ -139,7 +194,8 @@ class ReplayMemory:
                 values of entries, leaves ``[N, ...]``.
 
         Raises:
-            ValueError: there are no ``indices``, no such entry, no priorities to change, or nothing is stored yet.
+            ValueError: there are no ``indices``, no such index or entry, no priorities to change, or nothing is stored
+                yet.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
@@ -147,26 +203,41 @@ class ReplayMemory:
             raise ValueError(
                 f"changes of stored transitions name them by indices, as each batch has them; got {sorted(changes)}."
             )
-        state = self._stored()
-        rows, envs = np.divmod(np.asarray(indices, np.int32), np.int32(self.buffer.num_envs))
+        state, indices = self._stored(), self._checked(indices)
+        data = state.state.data if isinstance(state, HostRing) else state.data
         errors = entries.pop("errors", None)
         for name in entries:
-            if name not in state.data:
-                raise ValueError(no_such("entry of stored transitions", name, state.data))
+            if name not in data:
+                raise ValueError(no_such("entry of stored transitions", name, data))
         if errors is not None and not isinstance(self.buffer, PrioritizedReplayBuffer):
             raise ValueError(
                 f"{type(self.buffer).__name__} draws without priorities: errors are for prioritized buffers."
             )
+        entries = _as_stored(entries, data, indices.shape)
+        if isinstance(state, HostRing):
+            state.replace(indices, entries)
+            return
+        rows, envs = np.divmod(indices, np.int32(self.buffer.num_envs))
         if entries:
-            state = _replace(state, rows, envs, _as_stored(entries, state.data, rows.shape))
+            state = _replace(state, rows, envs, entries)
         if errors is not None:
             state = _set_priorities(self.buffer, state, rows, envs, np.asarray(errors, np.float32))
-        self.state = state
+        self._state = state
 
-    def _stored(self) -> ReplayState:
-        if self.state is None:
+    def _stored(self) -> ReplayState | HostRing:
+        if self._state is None:
             raise ValueError("nothing is stored yet: store transitions first.")
-        return self.state
+        return self._state
+
+    def _checked(self, indices: Any) -> np.ndarray:
+        """Indices as int32; raises ``ValueError`` for those that no transition can have."""
+        checked, room = np.asarray(indices), self.buffer.num_rows * self.buffer.num_envs
+        if checked.size and not (checked.min() >= 0 and checked.max() < room):
+            raise ValueError(
+                f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
+                f"{checked.min()} to {checked.max()}."
+            )
+        return checked.astype(np.int32)
 
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
         """With the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
@@ -182,8 +253,8 @@ class ReplayMemory:
         shape = leading.pop()
         for name, own in self._extra_columns.items():
             batch.setdefault(name, np.zeros((*shape, *own), np.float32))
-        if self.state is not None and batch.keys() != self.state.data.keys():
-            first = self.state.data.keys()
+        first = batch.keys() if self.state is None else self.state.data.keys()
+        if batch.keys() != first:
             raise ValueError(
                 f"transitions have other entries than the first ones: new are {sorted(batch.keys() - first)}, lacking "
                 f"{sorted(first - batch.keys())}. What is not always there is named in extra_columns."
@@ -204,6 +275,13 @@ def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int,
         return jax.tree.map(convert, data[name], entries[name])
 
     return {name: as_stored(name) for name in entries}
+
+
+def _with_indices(transitions: PyTreeDict, indices: np.ndarray) -> PyTreeDict:
+    if "indices" in transitions:
+        return merged(transitions, {"indices": indices})  # refused in words
+    transitions["indices"] = indices
+    return transitions
 
 
 def _with_rows(x: np.ndarray, count: int) -> np.ndarray:

@@ -20,6 +20,7 @@ NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "trunc
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
 
 _PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
+_NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # without elements, nobody can write to them
 
 # Of an environment, or of all rows of a vector environment: observation, action, reward, next observation, termination,
 # truncation, extras. A plain tuple: millions are made, one after another.
@@ -66,7 +67,9 @@ def own_copies(entries: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def make_collected(transitions: PyTreeDict | None, ended: Sequence[tuple[float, int, int]]) -> Collected:
     """What was collected, where of each episode that ended its return, its length and when are known."""
-    returns, lengths, ended_at = zip(*ended, strict=True) if ended else ((), (), ())
+    if not ended:
+        return Collected(transitions, _NO_RETURNS, _NO_COUNTS, _NO_COUNTS)
+    returns, lengths, ended_at = zip(*ended, strict=True)
     return Collected(
         transitions, np.array(returns, np.float64), np.array(lengths, np.int64), np.array(ended_at, np.int64)
     )
@@ -88,7 +91,7 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
     terminations = np.asarray(termination, np.bool_)
-    truncations = np.asarray(truncation, np.bool_) & ~terminations
+    truncations = np.asarray(truncation, np.bool_) > terminations
     columns = {
         "obs": _column("obs", obs),
         "actions": _column("actions", actions),
@@ -123,20 +126,32 @@ def _column(name: str, values: Sequence[Any]) -> Any:
     if isinstance(first, Mapping | tuple):
         return jax.tree.map(lambda *leaves: _column(name, leaves), *values)
     try:
+        if first.__class__ is int and [*map(type, values)].count(int) == len(values):
+            return np.array(values, np.int32)
         if not isinstance(first, np.ndarray | np.generic | bool | int | float):
             values = [np.asarray(value) for value in values]  # of another framework
         array = np.asarray(values)
     except ValueError:
         shapes = sorted({np.shape(value) for value in values})
         raise ValueError(f"{name} of all steps have one shape, got {shapes}.") from None
+    except OverflowError:
+        raise _beyond(name, np.int32, values) from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} are to be numbers, got {array.dtype}, as in {first!r}.")
     narrow = _NARROW.get(array.dtype)
     if narrow is None:
         return array
-    if array.dtype.kind != "f" and array.size and array.max() > np.iinfo(narrow).max:
-        raise ValueError(f"{name} has whole numbers beyond {np.dtype(narrow).name}, as {array.max()}: scale them.")
-    return array.astype(narrow)
+    narrowed = array.astype(narrow)
+    if array.dtype.kind != "f" and (narrowed != array).any():
+        raise _beyond(name, narrow, array.ravel().tolist())
+    return narrowed
+
+
+def _beyond(name: str, dtype: Any, numbers: Sequence[int]) -> ValueError:
+    """Return the error for whole numbers that ``dtype`` cannot hold."""
+    return ValueError(
+        f"{name} has whole numbers beyond {np.dtype(dtype).name}, as {max(numbers, key=abs)}: scale them."
+    )
 
 
 def n_step_transitions(columns: PyTreeDict, num_steps: int) -> tuple[PyTreeDict, int]:

@@ -27,7 +27,7 @@ from typing import Any
 
 VARIABLE = "EVORL_DISTRUSTED"
 _SAFE_PATH = "PYTHONSAFEPATH"  # Python: the working directory is not searched for modules
-_DATA_SETS = "minari:"  # prefix of the name of a data set, which is read as numbers
+_MARK = "evorl read this from: "  # prefix of the flag of an OmegaConf node; its source follows
 
 
 class ForeignCodeError(ValueError):
@@ -60,6 +60,7 @@ _without_end = _Scope()  # what is opened outside of any scope
 _scopes = [_without_end, *_inherited(os.environ.get(VARIABLE, ""))]
 _current: ContextVar[_Scope | None] = ContextVar("gate", default=None)
 _variables_before: dict[str, str | None] | None = None
+_stored_texts: dict[str, set[str]] = {}  # texts of marked configs, by their source
 
 
 @contextlib.contextmanager
@@ -99,6 +100,56 @@ def grant(texts: Any) -> None:
     with _lock:
         (_current.get() or _without_end).grants.update(texts_in(texts))
         _publish()
+
+
+def mark_untrusted(config: Any, source: str) -> Any:
+    """Mark a config that was read from an untrusted source, and return it: ``distrusting`` restricts what it builds.
+
+    Copies, merged configs and parts of a marked config are marked; plain dicts of it are not.
+
+    Args:
+        config: a node of OmegaConf.
+        source: of it, for messages.
+    """
+    from omegaconf import OmegaConf
+
+    with _lock:
+        _stored_texts.setdefault(source, set()).update(texts_in(OmegaConf.to_container(config)))
+    config._set_flag(f"{_MARK}{source}", True)
+    return config
+
+
+@contextlib.contextmanager
+def distrusting(config: Any) -> Iterator[None]:
+    """Restrict the gate within the context if the config, or the one that it is a part of, was marked untrusted.
+
+    Texts that the user has changed since it was read are admitted.
+    """
+    sources = _sources_of(config)
+    if not sources:
+        yield
+        return
+    with scope():
+        for source in sources:
+            distrust(source)
+        texts = texts_in(_plain(config))
+        grant(list(texts - set().union(*(_stored_texts.get(source, texts) for source in sources))))
+        yield
+
+
+def _sources_of(node: Any) -> list[str]:
+    sources = []
+    while type(node).__module__.startswith("omegaconf"):
+        flags = node._metadata.flags or {}
+        sources += [flag.removeprefix(_MARK) for flag, is_set in flags.items() if is_set and flag.startswith(_MARK)]
+        node = node._get_parent()
+    return sources
+
+
+def _plain(node: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(node)
 
 
 def is_granted(text: str) -> bool:
@@ -175,7 +226,7 @@ def names_code(text: str) -> bool:
     """Return whether a text has the form of names of functions and classes, ``module:name``."""
     module, colon, name = text.partition(":")
     is_path = len(module) == 1 and name[:1] in ("/", "\\")  # C:\data
-    return bool(module and colon and name) and not is_path and not text.startswith(_DATA_SETS)
+    return bool(module and colon and name) and not is_path
 
 
 def names_file(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""Detects rewards and observations of a rollout that are not finite: checked in the program, reported on the host.
+"""Detects non-finite rewards and observations in a rollout: checked in the program, reported on the host.
 
-Such numbers make losses NaN, and running statistics of observations for the rest of the run. Environments are checked
-before losses, so that a fault of an environment is not blamed on the learning rate.
+Such values make losses NaN, and corrupt the running observation statistics for the rest of the run. Environments are
+checked before losses, so that an environment fault is not attributed to the learning rate.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
-ENV_FAULTS = "env_faults"  # an entry of the metrics of a program, which never leaves ``Workflow.iterate``
+ENV_FAULTS = "env_faults"  # metric of a program; ``Workflow.iterate`` removes it
 _KINDS = ("rewards", "observations", "observations")  # before a step, and after it
 _NONE = np.iinfo(np.int32).max
 
 
 def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
-    """Run one iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` among its metrics.
+    """Run one iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` added to its metrics.
 
-    The entry is missing for workflows with a ``pure_step`` of their own, and for simulators on the host, whose answers
-    are checked there.
+    The entry is missing for workflows that override ``pure_step``, and for simulators on the host, whose responses are
+    checked there.
     """
     if type(workflow).pure_step.__qualname__ != "Workflow.pure_step" or workflow.env.steps_on_host:
         return workflow.pure_step(state)
@@ -40,37 +40,37 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
 
 
 def env_faults(experience: Any) -> jax.Array | None:
-    """Find the first step of a rollout at which an environment gave numbers that are not finite.
+    """Return the first step of a rollout at which an environment returned non-finite values.
 
     Args:
-        experience: what a workflow collected.
+        experience: data collected by a workflow.
 
     Returns:
-        int32 ``[3]``: the step in the rollout from 0 on (the largest int32 where all is finite), the number of the
-        environment, and which of ``_KINDS``; ``None`` where the experience is no rollout ``[T, B, ...]``.
+        int32 ``[3]``: the step in the rollout from 0 (the largest int32 if all values are finite), the index of the
+        environment, and the index in ``_KINDS``; ``None`` if the experience is not a rollout ``[T, B, ...]``.
     """
     is_rollout = isinstance(experience, SampleBatch) and getattr(experience.dones, "ndim", None) == 2
     if not is_rollout:
         return None
     shape = experience.dones.shape
-    # An action that is not finite, of a policy that diverged, is no fault of the environment, nor is what follows it.
+    # The environment is not at fault for a non-finite action, of a diverged policy, nor for anything after it.
     first_action = _first_bad(experience.actions, shape)
     rewards, obs, next_obs = (
         _first_bad(part, shape) for part in (experience.rewards, experience.obs, experience.next_obs)
     )
     firsts = [
         jnp.where(rewards < first_action, rewards, _NONE),
-        jnp.where(obs <= first_action, obs, _NONE),  # seen before the action of the same step
+        jnp.where(obs <= first_action, obs, _NONE),  # observed before the action of the same step
         jnp.where(next_obs < first_action, next_obs, _NONE),
     ]
-    # [B, 3] with the environments of all devices.
+    # [B, 3], with the environments of all devices.
     steps = collectives.gather_rows(jnp.stack(firsts, axis=1))
-    at = jnp.argmin(steps)
-    return jnp.stack([steps.ravel()[at], at // len(_KINDS), at % len(_KINDS)]).astype(jnp.int32)
+    index = jnp.argmin(steps)
+    return jnp.stack([steps.ravel()[index], index // len(_KINDS), index % len(_KINDS)]).astype(jnp.int32)
 
 
 def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
-    """Return the first step of each environment ``[B]`` at which a number is not finite, or ``_NONE``."""
+    """Return the first step with a non-finite value in each environment, ``[B]``, or ``_NONE``."""
     is_bad = jnp.zeros(shape, jnp.bool_)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.shape[:2] == shape:
@@ -81,36 +81,38 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
 def without_env_faults(
     workflow: Any, metrics: Mapping[str, Any], state: State, num_iterations: int
 ) -> tuple[PyTreeDict, State]:
-    """Return the metrics ``[N, ...]`` of some iterations without their entry for faults, and the state after them.
+    """Remove the entry for environment faults from the metrics ``[N, ...]``; return them and the state.
 
     Args:
-        workflow: whose environments these are.
-        metrics: of a program.
-        state: after these iterations.
-        num_iterations: number of rows that count.
+        workflow: workflow that owns the environments.
+        metrics: metrics of a program.
+        state: state after these iterations.
+        num_iterations: number of valid rows.
 
     Raises:
-        TrainingDiverged: an environment gave numbers that are not finite; the message says which one, and when.
+        TrainingDiverged: an environment returned non-finite values; the message states the environment and the step.
     """
-    rest = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
+    remaining = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
-        return rest, state
+        return remaining, state
     faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
     rows, seeds = np.nonzero(faults[..., 0] != _NONE)
     if not len(rows):
-        return rest, state
+        return remaining, state
     step, number, kind = faults[rows[0], seeds[0]].tolist()
     iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
     per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
-    of_run = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of a rollout"
+    step_text = (
+        f"step {(iteration - 1) * per_env + step + 1:,} of the run" if per_env else f"step {step + 1:,} of a rollout"
+    )
     seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
     raise load("evorl.execution.learning:TrainingDiverged")(
-        _described(workflow.env, f"{number}{seed}", kind, f"{of_run}, in iteration {iteration:,}")
+        _described(workflow.env, f"{number}{seed}", kind, f"{step_text}, in iteration {iteration:,}")
     )
 
 
 def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
-    """Raise ``HostEnvError`` where environments of one rollout, on the host, gave numbers that are not finite."""
+    """Raise ``HostEnvError`` if an environment returned non-finite values in a rollout, in an actor."""
     faults = None if env.steps_on_host else env_faults(experience)
     if faults is None or int(faults[0]) == _NONE:
         return
@@ -119,9 +121,9 @@ def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:
 
 
 def _described(env: Any, number: str, kind: int, moment: str) -> str:
-    """Return the message for numbers that are not finite."""
+    """Return the message for non-finite values."""
     return (
         f"environment {number} of {env_title(env)} gave {_KINDS[kind]} that are not finite (NaN or infinite) at "
-        f"{moment}: mend the environment (evorl check-env plays random actions in it), or replace such numbers by a "
+        f"{moment}: fix the environment (evorl check-env runs random actions in it), or replace such values with a "
         "wrapper."
     )

@@ -1,8 +1,7 @@
-"""The one learn loop: chunks of compiled iterations, any number of rows of metrics from each, and between them
-evaluations and checkpoints.
+"""Training loop: chunks of compiled iterations with any number of metric rows; evaluations and checkpoints in between.
 
-Rows, evaluations and checkpoints come at fixed iterations, whatever the length of the chunks, and nothing that is
-timed reaches them. So what is recorded does not depend on the machine's speed or on interruptions.
+Rows, evaluations and checkpoints occur at fixed iterations, independent of the length of the chunks and of measured
+times. Recorded data therefore depends neither on the speed of the machine nor on interruptions.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from evorl.replay_buffers.ring import ReplayState
 from evorl.runs.recording import Recorder, RunPlan, algorithm_name, run_title
 from evorl.types import Key, PyTreeDict, State
 
-SECONDS_PER_CHUNK = 0.3  # the host is touched this often at most
+SECONDS_PER_CHUNK = 0.3  # target time between returns to the host
 NEW_EPISODES = (
-    "These simulators cannot be put back to where they were: new episodes begin. All else goes on exactly as it was."
+    "These simulators cannot be restored to their saved state: new episodes begin. Everything else continues exactly."
 )
-MANY_STEPS = 1e9  # in one iteration: minutes to hours, in which nothing is told and nothing stops the run
+MANY_STEPS = 1e9  # per iteration: minutes to hours without any output or a chance to stop
 
 
 class TrainingDiverged(ArithmeticError):
-    """A loss became NaN or infinite."""
+    """A loss, a parameter or an environment's output became NaN or infinite."""
 
 
 class Checkpointer(Protocol):
-    """Where states are saved. It may have rules of its own for when, see ``RunCheckpointer``."""
+    """Storage of states. It may have additional rules for saving, see ``RunCheckpointer``."""
 
     def save(self, state: State, progress: dict[str, Any], score: float | None) -> None:
-        """Keep a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
+        """Save a state. ``progress`` is JSON; ``score`` is the evaluation of exactly this state, if there was one."""
 
 
 def run_learning(
@@ -70,8 +69,8 @@ def run_learning(
         raise
 
 
-def _for_charts(state: State) -> State:
-    """A state whose entries may be read, but for replay buffers, whichever process holds them."""
+def _fetch_for_charts(state: State) -> State:
+    """Return the state with all entries on this host, except replay buffers, also if other processes hold them."""
     if not processes.are_several():
         return state
 
@@ -82,7 +81,7 @@ def _for_charts(state: State) -> State:
 
 
 class LearningRun:
-    """One training run on the host: counts iterations, calls the compiled chunks, and does what is due between them."""
+    """Training run on the host: counts iterations, calls the compiled chunks, and runs all events due in between."""
 
     def __init__(
         self,
@@ -96,16 +95,16 @@ class LearningRun:
         self.workflow = workflow
         self.recorder = recorder
         self.checkpointer = checkpointer
-        self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
+        self.steps = workflow.timesteps_per_iteration  # 0 if iterations differ: then steps are counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.iterations = iterations
-        self.counted = counted  # environment steps over all seeds, where iterations differ in them
+        self.counted = counted  # environment steps over all seeds, if iterations differ
         self.best_score = float(progress.get("best_score", -math.inf))
         self.score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: dict[str, float | int] = {}
         self.seconds_per_iteration = math.inf
-        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
+        self.chunk_seconds = math.inf  # time of the last chunk
         self.num_seeds = workflow.execution.num_seeds or 1
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
@@ -120,11 +119,11 @@ class LearningRun:
 
     @property
     def timesteps(self) -> int:
-        """Environment steps taken so far, for each seed."""
+        """Environment steps so far, per seed."""
         return self.iterations * self.steps if self.steps else round(self.counted / self.num_seeds)
 
     def train(self, state: State | None, key: Key | int, should_stop: Callable[[], bool]) -> State:
-        """Run the loop; returns the last state."""
+        """Run the loop and return the last state."""
         execution = self.workflow.execution
         total = self.last_iteration * self.steps if self.steps else int(self.workflow.total_timesteps)
         self.recorder.start(
@@ -147,7 +146,7 @@ class LearningRun:
             self.recorder.message(NEW_EPISODES)
             state = live
         if self.iterations == 0:
-            self._before_the_first_step(state)
+            self._evaluate_untrained(state)
         stopping = False
         while self.iterations < self.last_iteration and not stopping:
             before, state = self.iterations, self._run_chunk(state)
@@ -159,7 +158,7 @@ class LearningRun:
             self.recorder.message(f"Stopping early at {self.timesteps:,} of {total:,} steps.")
         if self.saved_at != self.iterations:
             self._save(state, None)
-        for name, chart in self.workflow.charts(_for_charts(state)).items():
+        for name, chart in self.workflow.charts(_fetch_for_charts(state)).items():
             self.recorder.chart(name, chart)
         return state
 
@@ -173,23 +172,23 @@ class LearningRun:
         if steps > max(MANY_STEPS, 100 * total):
             raise ValueError(
                 f"One iteration may take {steps:,} environment steps, {steps / total:,.0f} times "
-                f"total_timesteps={total:,.0f}: choose fewer individuals, environments or steps of a rollout."
+                f"total_timesteps={total:,.0f}: choose fewer individuals or environments, or shorter rollouts."
             )
 
     def _refuse_idle_processes(self) -> None:
         if processes.are_several() and self.workflow.execution.axis is None:
             raise ValueError(
-                f"This run has {jax.process_count()} processes and is laid out for one device, as devices=1 says and "
-                "environments outside JAX need: start one process, or leave devices out."
+                f"This run has {jax.process_count()} processes but uses one device, because of devices=1 or of "
+                "environments outside JAX: start one process, or remove devices."
             )
 
     def _end_if_counted(self) -> None:
-        """Where steps are counted, the training ends with the iteration that has all."""
+        """End training with the iteration that completes the steps, if steps are counted."""
         if not self.steps and self.counted >= self.total:
             self.last_iteration = self.iterations
 
     def _fresh_start(self, key: Key | int) -> State:
-        """Set up, and compile the training at the same time."""
+        """Set up the state, and compile the training program at the same time."""
         clock = CompileClock()
         compiling = self.workflow.compile_ahead(key) if self.workflow.is_one_program else None
         state = self.workflow.init(key)
@@ -199,14 +198,14 @@ class LearningRun:
         self.recorder.message(f"Set up and compiled in {clock.report()}.")
         return state
 
-    def _before_the_first_step(self, state: State) -> None:
-        """Tell what the policy is worth untrained. It is not kept as the best one, whatever that is."""
+    def _evaluate_untrained(self, state: State) -> None:
+        """Evaluate the untrained policy; its score never counts as the best checkpoint."""
         if self.evaluations and self.evaluates_at_start:
             self.latest |= {"iterations": 0, "timesteps": 0} | self._evaluate(state) | {"time/clock": time.time()}
             self.recorder.write(dict(self.latest))
 
     def _evaluate(self, state: State) -> dict[str, float | int]:
-        """The columns of an evaluation; its episodes go to the recorder."""
+        """Evaluate and return the columns of the evaluation; episodes are passed to the recorder."""
         clock = CompileClock()
         metrics = processes.on_host(self.workflow.evaluate(state))
         if (episodes := metrics.pop("episodes", None)) is not None:
@@ -214,7 +213,7 @@ class LearningRun:
         return describe_evaluation(metrics) | {"time/evaluation_seconds": clock.seconds}
 
     def _run_chunk(self, state: State) -> State:
-        """One call of the compiled program, of as many iterations as fit the time between touches of the host."""
+        """Call the compiled program once, for as many iterations as fit the target time of a chunk."""
         first = self.seconds_per_iteration == math.inf
         target = 1 if first else SECONDS_PER_CHUNK / self.seconds_per_iteration
         num_iterations = int(np.clip(target, 1, min(self._until_due(), programs.MAX_FOLD)))
@@ -223,7 +222,7 @@ class LearningRun:
         clock = CompileClock()
         metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
         if metrics is None:
-            return state  # who collects was told to stop
+            return state  # collection was stopped
         if first:
             jax.block_until_ready(metrics)
             self.recorder.message(f"First step in {clock.report()}.")
@@ -236,15 +235,15 @@ class LearningRun:
         return state
 
     def _count(self, metrics: PyTreeDict, num_iterations: int) -> None:
-        """Count the iterations of a chunk, and write the rows that fall inside of it."""
+        """Count the iterations of a chunk, and write the rows that are due within it."""
         if self.steps:
             steps = np.full(num_iterations, self.steps * self.num_seeds)
         else:
             steps = np.asarray(metrics.pop("timesteps"), np.int64).reshape(num_iterations, -1).sum(axis=1)
         self.chunk_steps, self.steps_of_last = int(steps.sum()), int(steps[-1])
         timesteps = self.counted + np.concatenate([[0], np.cumsum(steps)])
-        of_rows = self.rows.is_due(self.iterations + np.arange(num_iterations + 1), timesteps)
-        ends = [*(np.flatnonzero(of_rows[:-1]) + 1).tolist(), num_iterations]
+        is_row = self.rows.is_due(self.iterations + np.arange(num_iterations + 1), timesteps)
+        ends = [*(np.flatnonzero(is_row[:-1]) + 1).tolist(), num_iterations]
         for start, end in itertools.pairwise([0, *ends]):
             self.iterations += end - start
             self.counted += int(steps[start:end].sum())
@@ -261,17 +260,17 @@ class LearningRun:
         return self.chunk_steps / self.chunk_seconds
 
     def _until_due(self) -> int:
-        """Iterations until the next evaluation, checkpoint or the end."""
+        """Return the number of iterations until the next evaluation, checkpoint or the end."""
         most = self.workflow.most_timesteps_per_iteration * self.num_seeds
         intervals = filter(None, (self.evaluations, self.checkpoints))
-        left = [interval.until_due(self.iterations, self.counted, most) for interval in intervals]
-        left.append(self.last_iteration - self.iterations)
+        remaining = [interval.until_due(self.iterations, self.counted, most) for interval in intervals]
+        remaining.append(self.last_iteration - self.iterations)
         if not self.steps:
-            left.append(math.ceil((self.total - self.counted) / most))
-        return min(left)
+            remaining.append(math.ceil((self.total - self.counted) / most))
+        return min(remaining)
 
     def _is_due(self, interval: Interval | None) -> bool:
-        """Whether it is, after the last iteration; when the training ends, all is."""
+        """Return True if the event is due after the last iteration; always true at the end of training."""
         if interval is None:
             return False
         iterations = np.asarray([self.iterations - 1, self.iterations])
@@ -279,7 +278,7 @@ class LearningRun:
         return self.iterations == self.last_iteration or bool(interval.is_due(iterations, timesteps)[0])
 
     def _between_chunks(self, state: State) -> None:
-        """What is due at this iteration, of which ``state`` is."""
+        """Run all events due at this iteration; ``state`` is the state after it."""
         score, evaluated = None, {}
         if self._is_due(self.evaluations):
             evaluated = self._evaluate(state)
@@ -287,14 +286,14 @@ class LearningRun:
         if evaluated or self._is_due(self.rows):
             self._write_row(evaluated)
             self.recorder.progress(self.timesteps, self.steps_per_second, self.latest)
-        is_due = self._is_due(self.checkpoints) or self._is_asked_for(score)
+        is_due = self._is_due(self.checkpoints) or self._is_requested(score)
         if score is not None and score > self.best_score:
             self.best_score, is_due = score, True
         if is_due:
             self._save(state, score)
 
-    def _is_asked_for(self, score: float | None) -> bool:
-        """Whether the checkpointer wants the state by rules of its own, in any of the processes: they save together."""
+    def _is_requested(self, score: float | None) -> bool:
+        """Return True if the checkpointer's rules request this state in any process; all processes save together."""
         checkpointer: Any = self.checkpointer
         return getattr(checkpointer, "has_rules", False) and processes.any_says(checkpointer.wants(score))
 
@@ -315,18 +314,18 @@ class LearningRun:
         self.saved_at, self.saved_timesteps = self.iterations, self.timesteps
 
     def _refuse_broken_parameters(self, state: State) -> None:
-        """A last update may break parameters after a loss that was finite still: such a state is not kept.
+        """Raise an error for non-finite parameters: an update may break them although the loss was still finite.
 
-        Looked at are all agents in the state: also those of a population's members, and of learners beside it.
+        Checks all agents in the state, including members of a population and their learners.
         """
         if self.workflow.rows_stand_alone:
             return
         nodes = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda node: isinstance(node, AgentState))
         agents = {path: node.params for path, node in nodes if isinstance(node, AgentState)}
-        for of_agent, params in agents.items():  # keys that cannot be sorted: no pytree
+        for agent_path, params in agents.items():  # not a pytree, whose keys must be sortable
             for path, leaf in jax.tree_util.tree_leaves_with_path(processes.on_host(params)):
                 if not np.isfinite(leaf).all():
-                    name = "parameters" + jax.tree_util.keystr((*of_agent, *path))
+                    name = "parameters" + jax.tree_util.keystr((*agent_path, *path))
                     raise self._divergence(name, leaf[~np.isfinite(leaf)][0], self.iterations)
 
     def _refuse_divergence(self, rows: PyTreeDict) -> None:
@@ -339,12 +338,12 @@ class LearningRun:
 
     def _divergence(self, name: str, value: float, iteration: int) -> TrainingDiverged:
         saved = (
-            f"the last good checkpoint, of {self.saved_timesteps:,} steps, is kept"
+            f"the last good checkpoint, at {self.saved_timesteps:,} steps, is kept"
             if self.saved_at
             else "no checkpoint had been saved yet"
         )
         where = f" ({iteration * self.steps:,} steps)" if self.steps else ""
         return TrainingDiverged(
             f"{name} became {value} in iteration {iteration:,}{where}; {saved}. "
-            "Try a smaller learning rate, or clip gradients by optimizer.max_grad_norm."
+            "Try a smaller learning rate, or clip gradients with optimizer.max_grad_norm."
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from evorl.config.command_lines import as_arguments, user_path
+from evorl.config.gate import mark_untrusted
 from evorl.ops.processes import decided_by_first, is_first
 from evorl.runs.files import (
     PRIVATE,
@@ -236,7 +237,9 @@ class RunFolder:
         """The stored config as an OmegaConf node. It is plain data: references were resolved when it was stored.
 
         Args:
-            trust: whether it may name code from outside this package, for whoever builds the run it describes.
+            trust: whether it may name code from outside this package. Otherwise it is marked: a workflow or an
+                environment built from it, from a copy or from a part of it, loads no such code either, except by names
+                that were changed since.
 
         Raises:
             RunFolderError: the file cannot be read as plain YAML, or names such code; see ``evorl.runs.trust``.
@@ -244,6 +247,7 @@ class RunFolder:
         config = read_stored_config(self.config)
         if not trust:
             refuse_foreign_code(config, self.path)
+            mark_untrusted(config, f"the config in {self.path}")
         return config
 
 

@@ -27,6 +27,8 @@ _NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_fo
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A setting as a stored command line may give it: no group of another package, no flag, nothing added or removed.
 _PLAIN_OVERRIDE = re.compile(r"(?!hydra\b)[A-Za-z_]\w*(\.\w+)*=.*", re.DOTALL)
+# The setting whose value may name a data set, ``minari:<id>``, which is read as numbers.
+_DATA_SET = re.compile(r"(?:.*\.)?replay\.load")
 _ENTRY = re.compile(r"\.\d+(?:\.|$)")  # number of an entry of a list, in a path
 _UPWARDS = re.compile(r"\.\.[/\\]|[/\\]\.\.")  # out of the folder of configs
 
@@ -91,6 +93,8 @@ def _is_foreign(path: str, value: str) -> bool:
         return False
     if key == "workflow":
         return not is_of(value, SHIPPED_WORKFLOWS)
+    if value.startswith("minari:") and _DATA_SET.fullmatch(path):
+        return False
     is_file_of_env = "env" in above and key not in _NAMES_OF_ENVS and names_file(value)
     return names_code(value) or is_file_of_env or key == "factory" or path == "compilation_cache"
 

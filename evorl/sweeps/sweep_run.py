@@ -64,7 +64,7 @@ class SweepRun:
         """So many settings, or a few more (the last one again) where only these can be shared out to devices."""
         for more in range(MOST_IDLE + 1 if count * self.num_seeds > 1 else 1):
             repeated = [min(place, len(group.members) - 1) for place in range(count + more)]
-            if self._rows(group, repeated).execution.num_devices > 1:
+            if self.rows(group, repeated).execution.num_devices > 1:
                 return count + more
         return count
 
@@ -78,14 +78,14 @@ class SweepRun:
         if limit is not None:
             parts = math.ceil(num_settings / limit)
             return math.ceil(num_settings / parts)
-        rows_of_first = functools.partial(self._rows, group)
+        rows_of_first = functools.partial(self.rows, group)
         return settings_at_once(lambda n: rows_of_first(range(n)), num_settings, self.settings.memory)
 
     def _rungs(self, group: Group) -> list[float]:
         total = group.workflow.total_timesteps
         return [total] if self.settings.halving is None else self.settings.halving.rungs(total)
 
-    def _rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
+    def rows(self, group: Group, places: Sequence[int]) -> SideBySideWorkflow:
         """The workflow of the settings at these places of a group, with all seeds of each."""
         seeds = np.tile(np.arange(self.num_seeds), len(places))
         numbers = np.asarray(group.numbers, np.float32).reshape(len(group.members), len(group.paths))
@@ -103,7 +103,7 @@ class SweepRun:
                 folder = self.folder / f"round_{rung}" / f"group_{number}_part_{first // at_once}"
                 members = tuple(group.members[place] for place in of_part)
                 end = self._rungs(group)[min(rung, len(self._rungs(group)) - 1)]
-                parts.append(Part(folder, members, self._rows(group, filled), self.num_seeds, end))
+                parts.append(Part(folder, members, self.rows(group, filled), self.num_seeds, end))
         return parts
 
     def train(self, recorders: Callable[[Part], Sequence[Recorder]], should_stop: Callable[[], bool]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from evorl.agents.flat_images import check_image_networks
 from evorl.config.defaults import completed
-from evorl.config.gate import grant
+from evorl.config.gate import distrusting, grant
 from evorl.config.names import SHIPPED_WORKFLOWS, load, load_class
 from evorl.config.nodes import default_of, fields_from_config, plain
 from evorl.config.values import check_names, checked_mapping, checked_value, field_types, positive
@@ -203,7 +203,8 @@ def workflow_from_config(config: Mapping[str, Any], name: str = "workflow") -> W
     """
     if "workflow" not in config:
         raise ValueError(f"{name} is missing: name the class, for example evorl.algorithms.ppo.PPOWorkflow.")
-    return workflow_class(config["workflow"], name).build_from_config(config)
+    with distrusting(config):
+        return workflow_class(config["workflow"], name).build_from_config(config)
 
 
 def workflow_class(path: Any, name: str = "workflow") -> WorkflowClass:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import Agent
+from evorl.config.gate import distrusting
 from evorl.config.names import load
 from evorl.config.values import field_types, positive
 from evorl.envs import AutoresetMode, EnvState
@@ -86,8 +87,7 @@ class Workflow(PyTreeNode):
     }
     # From how many bytes of environments per device on several cores are worth the exchange between them.
     min_bytes_per_device: ClassVar[int] = MIN_BYTES_PER_DEVICE
-    # Whether every device has to have as many environments.
-    needs_even_shares: ClassVar[bool] = True
+    needs_even_shares: ClassVar[bool] = True  # whether every device has to have as many environments
     # Whether its updates are small operations, as networks of small environments are, and their batches.
     has_small_updates: ClassVar[bool] = False
     # Environments stepped together, where the config does not give ``num_envs``.
@@ -111,7 +111,8 @@ class Workflow(PyTreeNode):
             TypeError: there are ``others``, which have no counterpart here.
         """
         load("evorl.config.other_words:refuse_arguments")("build_from_config", others)
-        return cls._from_config(config)
+        with distrusting(config):
+            return cls._from_config(config)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any]) -> Self:

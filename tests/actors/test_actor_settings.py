@@ -59,7 +59,7 @@ def test_settings_that_cannot_be_are_refused_in_words(config: Any, says: str) ->
             "trpo.TRPOWorkflow",
             {},
             {"episodes_per_batch": 4, "rollout_length": 500},
-            "does not collect rollouts that actors could",
+            "does not collect rollouts in a way that actors support",
         ),
     ],
 )

@@ -169,7 +169,10 @@ def test_the_best_is_restored_without_what_evaluation_does_not_read(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}}, "priorities are those of one"),
+        (
+            {"num_rl_agents": 2, "learner": {**LEARNERS["td3"], "prioritized": True}},
+            "num_rl_agents=2 needs learner.prioritized=false",
+        ),
         ({"injection_period": 0}, "injection_period must be"),
         ({"num_rl_agents": 0}, "num_rl_agents must be"),
     ],

@@ -283,7 +283,7 @@ def test_members_whose_iterations_differ_in_length() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pop_size": 1}, "pop_size=1 is no population"),
+        ({"pop_size": 1}, "pop_size=1 is too small"),
         ({"truncation": 0.6}, r"truncation must be a number in \(0, 0.5\], got 0.6"),
         ({"explore": "cs"}, "explore is one of cso, perturb; got 'cs'. Did you mean 'cso'?"),
         ({"pop_sice": 4}, "here is no config key 'pop_sice'. Did you mean 'pop_size'?"),

@@ -18,7 +18,7 @@ from evorl.cli.overrides import (
     run_settings,
     wandb_settings,
 )
-from evorl.cli.planning import refuse_hopeless_sizes
+from evorl.cli.size_limits import refuse_hopeless_sizes
 from evorl.cli.stored_run import build_workflow, check_folders
 
 

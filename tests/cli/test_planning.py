@@ -1,76 +1,90 @@
-"""``--plan``, and sizes that are refused before environments are made."""
+"""``--plan`` of a training, a sweep and a search."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from evorl.cli import main as cli
-from evorl.cli.planning import print_plan, refuse_hopeless_sizes
-from evorl.execution import memory, preflight
+from evorl.execution import preflight
 from tests.support.command_line import SMALL
 
 
-def test_nothing_is_made(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["evorl", *SMALL, "--plan", f"runs_folder={tmp_path}"])
-    cli.train()
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("parameters    ")
-    assert "iterations    2" in said
-    assert said[-1].startswith(f"files         {tmp_path}/.../: config.yaml, metrics.csv, metrics.jsonl, run.log, ")
-    assert "tensorboard" not in said[-1]
-    assert "checkpoints/ (4 of up to " in said[-1]
+def test_nothing_is_made(run, tmp_path: Path) -> None:
+    out, _ = run(cli.train, *SMALL, "--plan", f"runs_folder={tmp_path}")
+    lines = out.splitlines()
+    assert lines[0].startswith("parameters    ")
+    assert "iterations    2" in lines
+    assert lines[-1].startswith(f"files         {tmp_path}/.../: config.yaml, metrics.csv, metrics.jsonl, run.log, ")
+    assert "tensorboard" not in lines[-1]
+    assert "checkpoints/ (4 of up to " in lines[-1]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_plan_of_a_new_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="--plan is for a run that begins: leave resume out"):
-        print_plan(["--plan", "resume=latest"])
-    monkeypatch.setattr(preflight, "available_bytes", lambda: 100_000_000)
-    with pytest.raises(ValueError, match=r"This run would take more than 80% of the memory: choose smaller numbers"):
-        print_plan([*SMALL, "--plan"])
+def test_jobs_of_a_sweep_are_planned_once_for_all_seeds(run, tmp_path: Path) -> None:
+    arguments = ["-m", *SMALL, "total_timesteps=128,256", "seed=0,1", "--plan", f"runs_folder={tmp_path}"]
+    out, _ = run(cli.train, *arguments)
+    lines = out.splitlines()
+    assert [line for line in lines if line.startswith("[")] == [
+        "[1 of 4] total_timesteps=128 seed=0",
+        "[2 of 4] total_timesteps=128 seed=1: as [1 of 4]",
+        "[3 of 4] total_timesteps=256 seed=0",
+        "[4 of 4] total_timesteps=256 seed=1: as [3 of 4]",
+    ]
+    assert [line for line in lines if line.startswith("iterations")] == ["iterations    2", "iterations    4"]
+    assert "4 runs one after another" in lines[-1]
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("above", ["", "inner.", "learner."])
-def test_a_hopeless_replay_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, above: str) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 16 * 10**9)
-    node = {"replay_capacity": 1e12}
-    config = {above.rstrip("."): node} if above else node
-    with pytest.raises(ValueError) as error:
-        refuse_hopeless_sizes(config)
-    said = str(error.value)
-    assert said.startswith(f"{above}replay_capacity=1,000,000,000,000 is too large for 16 GB of memory, whatever the")
-    assert "the largest that may fit is 800,000,000, of transitions of 16 bytes" in said
-    for fits in (1e8, 1_000_000, None, "x"):
-        refuse_hopeless_sizes({"replay_capacity": fits})
-
-
-@pytest.mark.parametrize("above", ["", "inner.", "learner."])
 @pytest.mark.parametrize(
-    ("sizes", "parts"),
+    ("arguments", "parts"),
     [
-        ({"num_envs": 1e6, "rollout_length": 1e5}, ["num_envs=1,000,000", "rollout_length=100,000", "2,147,483,647"]),
-        ({"num_envs": 4, "rollout_length": 2e9}, ["rollout_length=2,000,000,000", "2,147,483,647"]),
-        ({"num_envs": 1e3, "rollout_length": 1e6}, ["rollout_length=1,000,000 ", "largest that may fit is 800,000"]),
-        ({"eval_episodes": 1e12}, ["eval_episodes=1,000,000,000,000 ", "largest that may fit is 800,000,000"]),
-        ({"replay_capacity": 1e10}, ["replay_capacity=10,000,000,000 ", "largest that may fit is 800,000,000"]),
+        (["sweep={agent.clip_epsilon: [0.1, 0.2], num_envs: [8, 16]}"], ["program 2 of 2", "2 settings", "best/"]),
+        (["sweep={agent.clip_epsilon: [0.1, 0.2]}", "num_seeds=2"], ["2 settings with 2 seeds each side by side"]),
+        (["sweep={over: {agent.clip_epsilon: [0.1, 0.2, 0.3]}, at_once: 2}"], ["3 settings, 2 at a time"]),
+        (["search={over: {num_minibatches: [2, 4]}, trials: 5}"], ["5 trials over num_minibatches", "search.csv"]),
+        (["hydra.run.dir=here"], ["/here/: config.yaml"]),
+        (["-m", "seed=0,1", "hydra.sweep.dir=here"], ["/here/.../: config.yaml", "2 runs one after another"]),
+        (["--config-dir", "mine", "agent=short"], ["iterations    1\n"]),
+        (["-m", "seed=0,1", "--config-dir", "mine", "agent=short,ppo"], ["agent=short", "3 of 4"]),
     ],
 )
-def test_hopeless_sizes_are_refused_with_the_number_and_the_limit(
-    monkeypatch: pytest.MonkeyPatch, above: str, sizes: dict[str, float], parts: list[str]
+def test_a_plan_is_of_all_that_the_command_line_trains(
+    arguments: list[str], parts: list[str], run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 16 * 10**9)
-    with pytest.raises(ValueError, match=f"{above}{parts[0]}") as error:
-        refuse_hopeless_sizes({above.rstrip("."): sizes} if above else sizes)
-    assert all(part in str(error.value) for part in parts)
-    refuse_hopeless_sizes(dict.fromkeys(sizes, 100))
-    refuse_hopeless_sizes(dict.fromkeys(sizes, "abc") | {"env": "x"})
+    if any("search=" in argument for argument in arguments):
+        pytest.importorskip("optuna", reason="needs the extra optuna")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "agent").mkdir(parents=True)
+    own = "# @package _global_\ndefaults: [ppo]\nlog_interval: 64\n"
+    (tmp_path / "mine" / "agent" / "short.yaml").write_text(own)
+    length = [] if "agent=short" not in arguments else ["total_timesteps=64"]
+    out, err = run(cli.train, *SMALL, *length, *arguments, "--plan")
+    assert [part for part in parts if part not in out] == [], out + err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("library", ["gymnasium", "envpool", "host", "pettingzoo"])
-def test_many_simulators_are_refused_before_the_first_is_started(library: str) -> None:
-    with pytest.raises(ValueError, match=rf"num_envs=1,000,000 simulators of {library}.*20,000 at most"):
-        refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": library, "name": "x"}})
-    refuse_hopeless_sizes({"num_envs": 1e6, "env": {"library": "brax", "name": "x"}})
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["resume=latest"], ["--plan is for a run that begins", "leave resume out"]),
+        (["-m", "seed=0,1", "num_minibatches=2,7"], ["seed=0 num_minibatches=7", "divisor"]),
+        (["-m", "seed=0,1", "hydra/launcher=basic"], ["hydra/launcher=basic", "without -m"]),
+        (["sweep={num_minibatches: [2,7]}"], ["num_minibatches=7", "divisor"]),
+        (["hydra.job.name=x"], ["hydra.job.name=x", "title="]),
+        (["init_from=nowhere"], ["nowhere"]),
+    ],
+)
+def test_a_plan_refuses_what_the_training_refuses(arguments: list[str], parts: list[str], run) -> None:
+    small = [word for word in SMALL if not word.startswith("num_minibatches")]
+    _, err = run(cli.train, *small, *arguments, "--plan")
+    assert [part for part in parts if part not in err] == []
+
+
+def test_what_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.setattr(preflight, "available_bytes", lambda: 100_000_000)
+    _, err = run(cli.train, *SMALL, "--plan")
+    assert "This run would take more than 80% of the memory: choose smaller numbers" in err
+    _, err = run(cli.train, "-m", *SMALL, "agent.clip_epsilon=0.1,0.2", "--plan")
+    assert "agent.clip_epsilon=0.1; agent.clip_epsilon=0.2 would take more than 80%" in err

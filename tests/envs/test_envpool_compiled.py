@@ -196,10 +196,10 @@ def test_several_choices_at_once_are_stepped_as_from_the_host() -> None:
 def test_partial_reset_and_other_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     env = create_compiled_envpool_env("CartPole-v1", parallel=2)
     state = env.reset(jax.random.key(0))
-    with pytest.raises(ValueError, match="take host=loop"):
+    with pytest.raises(ValueError, match="use host=loop"):
         env.partial_reset(state, jnp.array([True, False]), jax.random.key(1))
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with pytest.raises(ValueError, match="programs on a CPU"):
+    with pytest.raises(ValueError, match="needs JAX on the CPU"):
         EnvPoolXlaEnv(EnvPoolTask("CartPole-v1"), EnvOptions(parallel=2))
 
 

@@ -57,7 +57,7 @@ def test_a_config_trains_in_it() -> None:
         ({"factory": "own_envs:number"}, "there is no function of own_envs 'number'"),
         ({"factory": "own_envs:make", "size": 3}, "there is no option of own_envs:make 'size'. Did you mean 'sizes'?"),
         ({"factory": "own_envs:make_many"}, "must return a single evorl.envs.Env, got VmapAutoResetWrapper"),
-        ({"factory": "own_envs:make", "library": "brax"}, "named by its library and name, or by a factory"),
+        ({"factory": "own_envs:make", "library": "brax"}, "either library and name, or factory"),
         ({"factory": "own_envs:make", "parallel": 0}, "parallel must be a positive whole number"),
     ],
 )

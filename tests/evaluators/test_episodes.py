@@ -76,7 +76,7 @@ def test_recording_changes_nothing_else() -> None:
     without = _play(record=None)
     assert without.transitions is None
     assert_identical(_play().replace(transitions=None), without)
-    with pytest.raises(ValueError, match="play them with record="):
+    with pytest.raises(ValueError, match="were not recorded: pass record="):
         transition_rows(without)
 
 
@@ -156,9 +156,9 @@ def test_entries_of_info_by_name() -> None:
     assert entries["next_obs"].shape == (2, 2)
     with pytest.raises(ValueError, match=r"has no entry 'metrics\.y'.*metrics\.x"):
         info_entries(info, ("metrics.y",))
-    with pytest.raises(ValueError, match=r"'next_obs\.2' is no component of next_obs, which is of shape \[2\]"):
+    with pytest.raises(ValueError, match=r"'next_obs\.2' is not a component of next_obs, which has shape \[2\]"):
         info_entries(info, ("next_obs.2",))
-    with pytest.raises(ValueError, match="is no component of steps"):
+    with pytest.raises(ValueError, match="is not a component of steps"):
         info_entries(info, ("steps.0",))
 
 

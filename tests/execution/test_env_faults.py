@@ -53,7 +53,7 @@ def test_a_bad_number_names_environment_and_step_before_any_learning_rate(
         TrainingDiverged, match=rf"environment 0 of .*Breaking gave {named} that are not finite"
     ) as caught:
         workflow.learn(key=0)
-    assert "step 7 of it" in str(caught.value)
+    assert "step 7 of the run" in str(caught.value)
     assert "learning rate" not in str(caught.value)
 
 

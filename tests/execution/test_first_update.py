@@ -36,7 +36,7 @@ def built(*overrides: str):
         ),
         (
             ["agent=td3", "env=pendulum", "total_timesteps=1100", "policy_delay=500", "num_envs=1"],
-            ["policy_delay=500", "updates of the critics", "Choose a smaller one"],
+            ["policy_delay=500", "updates of the critics", "Choose a smaller"],
         ),
         (["agent=ppo", *ONE_SAMPLE], ["num_minibatches=32", "num_envs=4", "agent.normalize_advantages=false"]),
         (

@@ -95,7 +95,7 @@ def test_batches_that_do_not_fit_are_refused_in_words(batch: SampleBatch, messag
 def test_environments_are_shared_evenly_or_not_at_all() -> None:
     mesh = jax.make_mesh((4,), (DATA_AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     init = jax.shard_map(lambda: init_ring(ROWS, 6, SPEC).size, mesh=mesh, in_specs=(), out_specs=PartitionSpec())
-    with pytest.raises(ValueError, match="6 rows cannot be shared evenly"):
+    with pytest.raises(ValueError, match="6 rows cannot be split evenly"):
         init()
 
 

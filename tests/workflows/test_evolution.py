@@ -207,7 +207,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
         ({"eval_chunk": 0}, "eval_chunk must be a positive whole number, got 0"),
         ({"virtual_batch": 1}, "virtual_batch=1: statistics need at least two observations"),
         ({"virtual_batch": 8, "agent": {"network": {"torso": [8], "layer_norm": True}}}, "choose one of the two"),
-        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso has none"),
+        ({"virtual_batch": 8, "agent": {"network": {"torso": []}}}, "agent.network.torso is empty"),
         ({"log_interval": -1}, "log_interval must be a number of at least 0, got -1"),
     ],
     ids=str,

@@ -85,7 +85,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
     ("algorithm", "changes", "words"),
     [
         ("sac", {"env": {"name": "Pendulum-v1"}}, "replay.hindsight needs an environment with goals"),
-        ("sac", {"env": {**MAZE, "action_repeat": 2}}, "env.action_repeat pays for several steps at once"),
+        ("sac", {"env": {**MAZE, "action_repeat": 2}}, "env.action_repeat sums the rewards of several steps"),
         ("dqn", {"prioritized": True}, "prioritized=true remembers errors"),
         ("dqn", {"replay": {"hindsight": "futur"}}, "Did you mean 'future'"),
         ("dqn", {"replay": {"ratio": -1.0}}, "replay.ratio"),
@@ -94,7 +94,7 @@ def test_what_is_learned_from_is_a_goal_of_the_environment() -> None:
         (
             "sac",
             {"replay": RANDOM, "replay_capacity": 150},
-            "a replay capacity of 150 has room for 15 of them, and with num_envs=8 each environment needs 2",
+            "a replay capacity of 150 has 15 slots, but with num_envs=8 each environment needs 2",
         ),
         (
             "sac",

@@ -147,7 +147,7 @@ def test_what_is_remembered_is_resumed_bit_for_bit(setter: str) -> None:
         ({"name": "goal/bit_flip", "goal_setter": "unform"}, "Did you mean 'uniform'"),
         ({"name": "goal/bit_flip", "goal_setter": {"name": "achieved", "shar": 1}}, "Did you mean 'share'"),
         ({"name": "goal/bit_flip", "goal_setter": "builtins:dict"}, "must be a class that inherits"),
-        ({"name": "goal/bit_flip", "goal_setter": "uniform", "flatten_obs": True}, "env.flatten_obs makes one vector"),
+        ({"name": "goal/bit_flip", "goal_setter": "uniform", "flatten_obs": True}, "env.flatten_obs joins observation"),
         ({"name": "goal/bit_flip", "goal_setter": "uniform", "autoreset_mode": "envpool"}, "another autoreset_mode"),
         ({"name": "gymnasium/CartPole-v1", "goal_setter": "uniform"}, "for JAX environments"),
     ],

@@ -216,5 +216,5 @@ def test_what_simulators_cannot_have_is_refused_in_words(options: dict, says: st
 def test_simulators_serve_one_device() -> None:
     cls, _, function, settings = CASES["ppo"]
     config = {"workflow": f"evorl.algorithms.ppo.{cls}", "env": {"factory": f"{SUPPORT}:{function}"}, **settings}
-    with pytest.raises(ValueError, match="simulators on the host serve one device"):
+    with pytest.raises(ValueError, match="devices=2 is not supported by simulators on the host"):
         workflow_from_config({**config, "devices": 2})

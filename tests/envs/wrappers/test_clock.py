@@ -36,7 +36,7 @@ def test_both_at_once_is_termination(limit: int | None) -> None:
 def test_limits() -> None:
     assert EpisodeWrapper(ProbeEnv("time_limit"), 5).max_episode_steps == 5
     assert EpisodeWrapper(ProbeEnv("time_limit")).max_episode_steps is None
-    with pytest.raises(ValueError, match="EpisodeWrapper inside already"):
+    with pytest.raises(ValueError, match="already contains an EpisodeWrapper"):
         EpisodeWrapper(EpisodeWrapper(ProbeEnv("time_limit"), 5), 3)
     with pytest.raises(ValueError, match="max_episode_steps must be a positive whole number"):
         EpisodeWrapper(ProbeEnv("time_limit"), 0)

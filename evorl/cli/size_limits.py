@@ -1,0 +1,69 @@
+"""Refuses sizes that fit no memory, whatever the environment, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+LEAST_CHECKED = 10**9  # bytes
+MOST_SIMULATORS = 20_000
+LEAST_TRANSITION = 16  # bytes: an observation and its successor, an action and a reward, of a number each
+
+
+def refuse_hopeless_sizes(config: Mapping[str, Any]) -> None:
+    """Refuse sizes that fit no memory whatever the environment, before environments are made.
+
+    Raises:
+        ValueError: a size is too large; the message has the setting, its value, and the largest one that may fit.
+    """
+    parts = [(name, config.get(name)) for name in ("inner", "learner")]
+    for above, node in [("", config), *((f"{name}.", part) for name, part in parts if isinstance(part, Mapping))]:
+        capacity, rollout, num_envs, episodes = (
+            _number(node.get(name)) for name in ("replay_capacity", "rollout_length", "num_envs", "eval_episodes")
+        )
+        _refuse_bytes(f"{above}replay_capacity", capacity, LEAST_TRANSITION, "transitions")
+        if rollout * num_envs >= 2**31:
+            raise ValueError(
+                f"{above}num_envs={num_envs:,} times {above}rollout_length={rollout:,} are {num_envs * rollout:,} "
+                f"transitions in an iteration, and at most {2**31 - 1:,} can be indexed: choose smaller numbers."
+            )
+        _refuse_bytes(f"{above}rollout_length", rollout, LEAST_TRANSITION * max(1, num_envs), "transitions")
+        _refuse_bytes(f"{above}eval_episodes", episodes, LEAST_TRANSITION, "episodes")
+    _refuse_many_simulators(config)
+
+
+def _refuse_bytes(name: str, number: int, bytes_of_each: int, what: str) -> None:
+    """Raise ``ValueError`` if ``number`` items do not fit the memory."""
+    if number * bytes_of_each < LEAST_CHECKED:
+        return
+    from evorl.execution.memory import MEMORY_SHARE, available_bytes, rounded, shown_bytes
+
+    available = available_bytes()
+    if available is None or number * bytes_of_each <= MEMORY_SHARE * available:
+        return
+    most = int(MEMORY_SHARE * available / bytes_of_each)
+    raise ValueError(
+        f"{name}={number:,} is too large for {shown_bytes(available)} of memory, whatever the environment: the largest "
+        f"that may fit is {rounded(most):,}, of {what} of {bytes_of_each:,} bytes. --plan shows the size of "
+        "this environment's."
+    )
+
+
+def _refuse_many_simulators(config: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for more simulators outside JAX than a machine can start."""
+    from evorl.envs.factory import HOST_LIBRARIES
+
+    env = config.get("env")
+    library = env.get("library") if isinstance(env, Mapping) else None
+    number = _number(config.get("num_envs"))
+    if library in HOST_LIBRARIES and number > MOST_SIMULATORS:
+        raise ValueError(
+            f"num_envs={number:,} simulators of {library} are too many, each of which is started by itself: choose "
+            f"{MOST_SIMULATORS:,} at most, or an environment in JAX."
+        )
+
+
+def _number(value: Any) -> int:
+    """Return a size of the config; 0 for an invalid one, which is refused where it is used."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 < value < 1e300 else 0

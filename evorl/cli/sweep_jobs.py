@@ -1,0 +1,101 @@
+"""The jobs of a sweep (``-m``): every combination of the values that a command line separates by commas."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from evorl.cli.hydra_folders import SWEEP
+from evorl.cli.joining import own_place, train_command
+from evorl.cli.override_text import SWEEP_FLAGS
+from evorl.config.command_lines import describe_setting
+
+_FOLDER_FLAGS = ("--config-dir", "-cd")
+
+
+def is_sweep(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for a sweep that runs here: in one process, by no sweeper or launcher of Hydra's."""
+    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
+    of_hydra = (argument for argument in arguments if argument.startswith(("hydra/", "hydra.")))
+    others = any(not argument.startswith(f"{SWEEP}=") for argument in of_hydra)
+    return bool(flags & set(SWEEP_FLAGS)) and flags <= {*SWEEP_FLAGS, *_FOLDER_FLAGS} and not others and not own_place()
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides of a command line, and its flags but the one that asks for a sweep."""
+    overrides, flags = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument in _FOLDER_FLAGS:
+            flags += [argument, next(remaining, "")]
+        elif argument.startswith("-"):
+            flags += [] if argument in SWEEP_FLAGS else [argument]
+        else:
+            overrides.append(argument)
+    return overrides, flags
+
+
+def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The overrides of each job, and what of them differs from job to job; the last one varies fastest.
+
+    Raises:
+        ValueError: an interval, which has no values one by one.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    choices: dict[str, list[str]] = {}
+    varied = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [override.input_line or ""]
+        elif not override.is_discrete_sweep():
+            raise ValueError(
+                f"{override.input_line}: an interval has no values to run through. Give values, {key}=1,2,3, or choose "
+                "a sweeper of Hydra that draws from intervals (hydra/sweeper=optuna, once it is installed)."
+            )
+        else:
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+            varied.append(key)
+    for job in itertools.product(*choices.values()):
+        given = dict(zip(choices, job, strict=True))
+        yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
+
+
+def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:
+    """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
+    from omegaconf import OmegaConf
+
+    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
+
+    overrides, varied = jobs[0]
+    texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
+    values = {name: list(OmegaConf.create(f"[{', '.join(of_one)}]")) for name, of_one in texts.items()}
+    if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
+        return None
+    seeds = values.pop("seed", [])
+    if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
+        return None
+    if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        return None
+    words = [text for text in overrides if text.partition("=")[0].lstrip("+") not in varied]
+    words += [f"seed={seeds[0]}"] if seeds and seeds[0] else []
+    words += [f"num_seeds={len(seeds)}"] if len(seeds) > 1 else []
+    settings = [f"{name}: [{', '.join(texts[name])}]" for name in values]
+    words += [f"sweep={{{', '.join(settings)}}}"] if settings else []
+    return (
+        "These runs differ in seeds and numbers alone. Side by side, those of one structure in one program, they take "
+        f"a fraction of the time: {train_command()} {shlex.join(words)}"
+    )
+
+
+@contextmanager
+def naming_setting(setting: Mapping[str, str]) -> Iterator[None]:
+    """Within: errors name the setting of the job, unless they have no setting to name."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        described = describe_setting(setting)
+        raise ValueError(f"{described}: {error}" if described else str(error)) from error
