@@ -16,12 +16,13 @@ class EvaluationRecords:
     """Data that evaluations keep besides metrics.
 
     Attributes:
-        goals: of environments with goals a table of all episodes, eval_goals.csv, and which goals are reached
-        goal_cells: number of cells that each number of a goal is divided into, to tell which goals are reached
+        goals: for environments with goals, write a table of all episodes, eval_goals.csv, and of the reached
+            goals
+        goal_cells: cells per goal dimension in the table of reached goals
         save_episodes: number of episodes of each evaluation to record step by step in the folder episodes
-        plot_episodes: number of episodes of each evaluation to draw into a picture in the folder plots
-        plot_of: what is drawn: goal or observation; null for goals if there are any
-        plot_dimensions: which numbers of it are drawn, as in [0, 1], or one of them; null for the first two
+        plot_episodes: number of episodes of each evaluation to plot in the folder plots
+        plot_of: plotted quantity: goal or observation; null for goals if there are any
+        plot_dimensions: plotted components, as in [0, 1], or a single one; null for the first two
 
     Raises:
         ValueError: a value is of another type or out of range.

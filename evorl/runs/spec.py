@@ -169,8 +169,8 @@ class StoredRun(_Part):
     Attributes:
         resume: a run folder to continue, or latest
         run: a run folder to evaluate (evorl evaluate), or latest
-        trust: let a run folder (resume, run) name code outside evorl; only for runs of people you trust
-        runs_folder: folder in which run folders are made
+        trust: let a run folder (resume, run) refer to code outside evorl; only for runs of people you trust
+        runs_folder: folder in which run folders are created
     """
 
     resume: str | None = setting(None, read=_read_stored_run, path=True, of_command=True)
@@ -210,9 +210,9 @@ class CheckpointSettings(_Part):
     """Checkpoints of a run.
 
     Attributes:
-        checkpoints_kept: number of latest checkpoints kept, besides the best ones
-        best_checkpoints_kept: number of best-scoring checkpoints kept
-        best_over: number of evaluations that a score is the mean of; 5 ignores a lucky one
+        checkpoints_kept: number of most recent checkpoints kept, in addition to the best
+        best_checkpoints_kept: number of best checkpoints kept
+        best_over: number of evaluations averaged in a score; 5 ignores a lucky one
         checkpoint_seconds: also save a checkpoint at least every this many seconds; 0 disables
     """
 
@@ -228,11 +228,11 @@ class RecorderSettings(_Part):
 
     Attributes:
         tensorboard: TensorBoard events in the run folder
-        learning_curve: picture of the learning curve in the run folder, drawn at the end
-        wandb: Weights & Biases, of the extra wandb: true, or {project: name, name: name, mode: online}; offline by
+        learning_curve: plot of the learning curve in the run folder, drawn at the end
+        wandb: Weights & Biases (extra wandb): true, or {project: name, name: name, mode: online}; offline by
             default
-        own: your own recorders, as in [package.module:Class], see the guide on your own parts
-        progress: live panel, or plain lines if the output is no terminal
+        own: custom recorders, as in [package.module:Class], see the guide on custom components
+        progress: live panel, or plain lines if the output is not a terminal
     """
 
     tensorboard: bool = setting(True)
@@ -255,28 +255,30 @@ class RunSpec(_Part):
 
     Attributes:
         seed: seed of all random numbers of the run
-        title: title on the screen and in pictures; null for algorithm, environment and seed
-        num_seeds: seeds trained side by side in one program: seed, seed + 1, ...
+        title: title on the screen and in plots; null for algorithm, environment and seed
+        num_seeds: seeds trained in parallel in one program: seed, seed + 1, ...
         devices: number of devices (on a CPU: cores) that share the work; auto uses all if that is faster
         env_chunk: environments stepped at a time: auto fits the processor's cache, null steps all together
-        actors: actors that collect next to the learner: {kind: process, count: 2, mode: sync}, see the guide; null
-            for none
-        deterministic: on a GPU: the same bits for the same seed, machine and versions, at the cost of speed; CPUs
-            always are
-        compilation_cache: keep compiled programs in the user's cache folder; false, or a folder of your own
+        actors: actors that collect in parallel with the learner: {kind: process, count: 2, mode: sync}, see the
+            guide; null for none
+        deterministic: on a GPU: bit-identical results for the same seed, machine and versions, at the cost of
+            speed; always so on a CPU
+        compilation_cache: cache compiled programs in the user's cache folder; false, or another folder
         sweep: settings to compare in one program: {agent.clip_epsilon: [0.1, 0.2]}, see the guide; null for one
             training
-        search: settings to try with Optuna, a run each: {over: {discount: {low: 0.9, high: 0.999}}, trials: 30}; null
-            for one training
+        search: settings to try with Optuna, one run each: {over: {discount: {low: 0.9, high: 0.999}}, trials:
+            30}; null for one training
         serve: server for the simulators of env=remote, see there; null for local environments
         parameters: parameter server of evorl serve-parameters: a file of configs/parameters; null for none
         stored: a stored run that the command continues or evaluates
-        init_from: start a new run with parameters of another one; init_from=<run> is short for init_from.run=<run>
-        eval_at_start: also evaluate before the first step, where the learning curve begins
+        init_from: start a new run with the parameters of another one; init_from=<run> is short for
+            init_from.run=<run>
+        eval_at_start: also evaluate before the first step, as the start of the learning curve
         checkpoints: which checkpoints are saved and kept
-        render_interval: environment steps between pictures of the best policy, in the folder videos; 0 for none
-        evaluation: data that evaluations keep besides metrics; also for evorl evaluate
-        recorders: besides metrics.csv and metrics.jsonl, which are always written
+        render_interval: environment steps between renderings of the best policy, in the folder videos; 0 for
+            none
+        evaluation: output of evaluations in addition to metrics; also for evorl evaluate
+        recorders: recorders in addition to metrics.csv and metrics.jsonl, which are always written
         workflow: every other key: the workflow's class and settings, its agent and environment
     """
 
