@@ -57,6 +57,8 @@ class Agent(PyTreeNode):
 
     # Action spaces that it acts in.
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
+    # Whether its ``actor_loss`` improves any policy of its kind by replayed steps, see ``agents.critic_ensemble``.
+    improves_policies: ClassVar[bool] = False
     # What a config says of the parts below, as it is where the config is silent.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 
@@ -159,15 +161,20 @@ class Agent(PyTreeNode):
 
 
 def agents_acting_in(kind: ActionSpaces) -> list[str]:
-    """The names of evorl's agents that act in spaces of this kind, sorted. All algorithms are imported to know them."""
+    """The names of evorl's agents that act in spaces of this kind, sorted."""
+    return sorted({_name_of(agent) for agent in shipped_agents() if kind in agent.acts_in})
+
+
+def shipped_agents() -> set[type[Agent]]:
+    """Return the classes of evorl's own agents. All algorithms are imported to find them."""
     modules = {Agent.__module__, *load_all("evorl.algorithms")}
     found, heirs = set(), Agent.__subclasses__()
     while heirs:
         agent = heirs.pop()
         heirs += agent.__subclasses__()
-        if agent.__module__ in modules and kind in agent.acts_in:
-            found.add(_name_of(agent))
-    return sorted(found)
+        if agent.__module__ in modules:
+            found.add(agent)
+    return found
 
 
 def _name_of(agent: type[Agent]) -> str:

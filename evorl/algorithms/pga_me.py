@@ -13,14 +13,12 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.optimization import Optimizer
-from evorl.ops.trees import split_leading_axis
-from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
+from evorl.workflows.learner_emitter import LearnerEmitter
 from evorl.workflows.nested_learner import read_config_with_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 
 
@@ -28,8 +26,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     """Offspring by variation and by the gradients of a learner that learns from the transitions of all.
 
     Attributes:
-        learner: an off-policy workflow with critics of which a policy learns (algorithm 2). It makes as many updates
-            in each iteration as it is set to.
+        learner: an off-policy workflow with critics of which a policy learns (algorithm 2), TD3 in the paper. It makes
+            as many updates in each iteration as it is set to.
         gradient_share: share of the offspring made by gradients, the learner's own policy being one of them.
         policy_optimizer: of these offspring (algorithm 4), begun anew for each.
         policy_updates: gradient steps to make one.
@@ -47,11 +45,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.learner.updates_per_iteration != self.learner.most_updates:
-            raise ValueError(
-                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g}: a generation has a whole "
-                "number of updates."
-            )
+        self.emitter.check()
         if self.num_by_gradients < 2:
             raise ValueError(
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
@@ -71,6 +65,11 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         return cls(**read_config_with_learner(cls, config))
 
     @property
+    def emitter(self) -> LearnerEmitter:
+        """Makes the offspring by gradients."""
+        return LearnerEmitter(self.learner, self.policy_optimizer, self.policy_updates, self.policy_batch_size)
+
+    @property
     def num_by_gradients(self) -> int:
         """Offspring that are made by gradients, the learner's policy among them."""
         return round(self.gradient_share * self.pop_size)
@@ -78,22 +77,19 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     @property
     def recorded_entries(self) -> tuple[str, ...]:
         """What the replay buffer wants."""
-        return ("termination",)
+        return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> State:
         """Fresh policies, an empty archive and a fresh learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
-        state.learner = self.learner.init_learning(learner_key)
+        state.learner = self.emitter.init(learner_key)
         return state
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Store all transitions and train the learner; then as every archive's workflow."""
-        key, sample_key, learn_key = jax.random.split(state.key, 3)
-        learner = self.learner.store(state.learner, *transition_rows(batch))
-        losses, learner = self.learner.learn_repeatedly(
-            learner, sample_key, learn_key, self.learner.most_updates, self.progress(state)
-        )
+        key, *learn_keys = jax.random.split(state.key, 3)
+        losses, learner = self.emitter.learn(state.learner, batch, *learn_keys, self.progress(state))
         metrics, state = super().update(state.replace(key=key, learner=learner), batch)
         return metrics | losses, state
 
@@ -101,31 +97,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         """By variation, by gradients, and the learner's policy: in this order."""
         variation_key, gradient_key = jax.random.split(key)
         varied = self.vary(state, variation_key, self.pop_size - self.num_by_gradients)
-        improved = self._improved(state, gradient_key, self.num_by_gradients - 1)
-        greedy = state.learner.agent_state.params.policy
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, improved, _row(greedy))
-
-    def _improved(self, state: State, key: Key, num: int) -> Params:
-        """``num`` elites that have climbed the learner's critics."""
-        parent_key, learn_key = jax.random.split(key)
-        parents = self.archive.sample(state.archive_state, parent_key, num)
-
-        def draw(key: Key, num_batches: int) -> SampleBatch:
-            num_drawn = num_batches * self.policy_batch_size
-            batch = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
-            return split_leading_axis(SampleBatch(obs=batch.obs), num_batches, self.policy_batch_size)
-
-        return improved_policies(
-            self.learner,
-            state.learner.agent_state,
-            parents,
-            draw,
-            self.policy_updates,
-            learn_key,
-            self.policy_optimizer,
-            self.progress(state),
-        )[0]
-
-
-def _row(tree: Params) -> Params:
-    return jax.tree.map(lambda x: x[None], tree)
+        parent_key, climb_key = jax.random.split(gradient_key)
+        parents = self.archive.sample(state.archive_state, parent_key, self.num_by_gradients - 1)
+        by_gradients = self.emitter.emit(state.learner, parents, climb_key, self.progress(state))
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, by_gradients)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState, random_actions
+from evorl.agents.critic_ensemble import policy_improvers
 from evorl.config.names import load
 from evorl.config.values import require_positive
 from evorl.ops import collectives
@@ -162,10 +163,12 @@ class OffPolicyWorkflow(Workflow):
 
         Raises ``ValueError`` if the agent has no policy apart from its values.
         """
-        loss_fn = getattr(self.agent, "actor_loss", None)
-        if loss_fn is None:
-            raise ValueError(f"{type(self).__name__} has no policy that critics improve; td3, ddpg and sac have one.")
-        return loss_fn(policy_params, agent_state, batch, keys)[0]
+        if not self.agent.improves_policies:
+            raise ValueError(
+                f"{type(self).__name__} has no policy that critics improve: choose {', '.join(policy_improvers())}."
+            )
+        agent: Any = self.agent
+        return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> State:
         """Fresh agent, optimizers, environments and an empty buffer."""
