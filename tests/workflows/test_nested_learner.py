@@ -28,6 +28,14 @@ from tests.support.recorded_pendulum import recorded_pendulum
 from tests.support.small_workflows import assert_identical, small
 
 
+class Undeclared(TD3Agent):
+    improves_policies = False
+
+
+class OwnWorkflow(TD3Workflow):
+    agent: Undeclared
+
+
 def learner(**changes: object) -> OffPolicyWorkflow:
     workflow = small("td3", "Pendulum-v1", **{"num_envs": 1, "batch_size": 4, **changes})
     assert isinstance(workflow, OffPolicyWorkflow)
@@ -116,12 +124,6 @@ def test_a_policy_with_running_statistics_cannot_be_evolved(layers: list[str | i
 
 
 def test_the_agent_of_a_learner_declares_that_it_improves_policies() -> None:
-    class Undeclared(TD3Agent):
-        improves_policies = False
-
-    class OwnWorkflow(TD3Workflow):
-        agent: Undeclared
-
     with pytest.raises(ValueError, match="OwnWorkflow, whose agent has no policy that critics improve"):
         check_learner_class(OwnWorkflow)
     check_learner_class(TD3Workflow)
