@@ -88,8 +88,9 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Store all transitions and train the learner; then as every archive's workflow."""
-        key, *learn_keys = jax.random.split(state.key, 3)
-        losses, learner = self.emitter.learn(state.learner, batch, *learn_keys, self.progress(state))
+        key, sample_key, learn_key = jax.random.split(state.key, 3)
+        progress = self.progress(state)
+        losses, learner = self.emitter.learn(state.learner, batch, sample_key, learn_key, progress)
         metrics, state = super().update(state.replace(key=key, learner=learner), batch)
         return metrics | losses, state
 
