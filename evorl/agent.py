@@ -54,6 +54,8 @@ class Agent(PyTreeNode):
 
     # Supported action spaces.
     acts_in: ClassVar[ActionSpaces] = ActionSpaces.DISCRETE_AND_BOXES
+    # True if ``actor_loss`` improves any policy of its kind from replayed transitions, see ``agents.critic_ensemble``.
+    improves_policies: ClassVar[bool] = False
     # Settings of the parts that ``parts`` builds, with their defaults.
     part_settings: ClassVar[PyTreeNode] = NoParts()
 
@@ -158,15 +160,20 @@ class Agent(PyTreeNode):
 
 
 def agents_acting_in(kind: ActionSpaces) -> list[str]:
-    """Return the sorted names of evorl's agents that support ``kind``. Imports every algorithm."""
+    """Return the sorted names of evorl's agents that support ``kind``."""
+    return sorted({_name_of(agent) for agent in shipped_agents() if kind in agent.acts_in})
+
+
+def shipped_agents() -> set[type[Agent]]:
+    """Return the classes of evorl's own agents. Imports every algorithm."""
     modules = {Agent.__module__, *load_all("evorl.algorithms")}
-    names, subclasses = set(), Agent.__subclasses__()
+    found, subclasses = set(), Agent.__subclasses__()
     while subclasses:
         agent = subclasses.pop()
         subclasses += agent.__subclasses__()
-        if agent.__module__ in modules and kind in agent.acts_in:
-            names.add(_name_of(agent))
-    return sorted(names)
+        if agent.__module__ in modules:
+            found.add(agent)
+    return found
 
 
 def _name_of(agent: type[Agent]) -> str:

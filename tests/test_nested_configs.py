@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from evorl.agents.critic_ensemble import policy_improvers
 from evorl.algorithms.pbt import PBTWorkflow
 from evorl.config.nodes import fields_from_config
 from evorl.config.values import plain
@@ -67,6 +69,55 @@ def test_any_evolution_guides_any_learner(agent: str, evolution: str, learner: s
     assert workflow.optimizer.pop_size == 10
     expected = {"td3": "TD3Workflow", "sac": "SACWorkflow", "ddpg": "TD3Workflow"}[learner]
     assert type(workflow.learner).__name__ == expected
+
+
+# What the files of these learners say that is for trainings of their own.
+AS_A_LEARNER = {
+    "crossq": ["learner.agent.network.torso=[32]"],
+    "fast_td3": ["learner.num_envs=1", "learner.agent.normalize_obs=false"],
+    "iql": ["learner.offline=false", "learner.agent.normalize_obs=false"],
+    "td3_bc": ["learner.offline=false", "learner.agent.normalize_obs=false"],
+}
+WITH_A_LEARNER = ("qd/pga_me", "erl/erl", "erl/cemrl")
+
+
+@pytest.mark.parametrize("agent", WITH_A_LEARNER)
+@pytest.mark.parametrize("learner", [*policy_improvers(), "ddpg", "fast_td3"])
+def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str) -> None:
+    changes = AS_A_LEARNER.get(learner, [])
+    workflow: Any = build_workflow(composed(f"agent={agent}", f"learner={learner}", "env=pendulum", *changes))
+    assert workflow.learner.agent is workflow.agent
+    assert type(workflow.learner).__name__ == said_by(f"agent/{learner}")["workflow"].rpartition(".")[2]
+    assert workflow.learner.env.num_envs == 1
+
+
+@pytest.mark.parametrize("agent", WITH_A_LEARNER)
+@pytest.mark.parametrize(
+    ("learner", "lacks"),
+    [
+        *((name, "has no policy that critics improve") for name in ("dqn", "rainbow", "r2d2")),
+        *((name, "does not learn from a replay buffer") for name in ("ppo", "pqn", "random", "reinforce")),
+    ],
+)
+def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks: str) -> None:
+    """Though the agent's file sets keys that such a learner does not have."""
+    with pytest.raises(ValueError, match=lacks) as refused:
+        build_workflow(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
+    assert all(name in str(refused.value) for name in policy_improvers())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["learner=td3_bc"], "set learner.offline=false"),
+        (["learner=fast_td3"], "Set learner.num_envs=1"),
+        (["learner=td3", "learner.agent.normalize_obs=true"], "normalize_obs=true"),
+        (["learner=crossq", "learner.agent.network.torso=[batch_renorm,8]"], "layers without batch_renorm"),
+    ],
+)
+def test_settings_that_do_not_suit_a_learner_are_refused_with_those_that_do(changes: list[str], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        build_workflow(composed("agent=qd/pga_me", "env=pendulum", *changes))
 
 
 @pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])

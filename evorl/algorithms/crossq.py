@@ -53,6 +53,10 @@ class CrossQAgent(SACAgent):
         params = PyTreeDict(networks, log_temperature=state.params.log_temperature)
         return state.replace(params=params, extra_state=statistics)
 
+    def policy_statistics(self, agent_state: AgentState) -> Any:
+        """Return the running statistics of the policy alone; without ``batch_renorm`` in its network there are none."""
+        return agent_state.extra_state.policy
+
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         """Return the action distributions for observations ``[N, ...]``, using running statistics."""
         return super().policy(agent_state, {**policy_params, STATISTICS: agent_state.extra_state.policy}, obs)

@@ -13,14 +13,12 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.evaluators.episodes import EpisodeOutcomes, transition_rows
+from evorl.evaluators.episodes import EpisodeOutcomes
 from evorl.ops.optimization import Optimizer
-from evorl.ops.trees import split_leading_axis
-from evorl.sample_batch import SampleBatch
 from evorl.types import Key, Params, PyTreeDict, State, pytree_field
+from evorl.workflows.learner_emitter import LearnerEmitter
 from evorl.workflows.nested_learner import read_config_with_learner, require_room_for
 from evorl.workflows.off_policy import OffPolicyWorkflow
-from evorl.workflows.policy_improvement import improved_policies
 from evorl.workflows.quality_diversity import QualityDiversityWorkflow
 
 
@@ -28,7 +26,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     """PGA-MAP-Elites: offspring by variation, and by gradients of a learner that learns from all transitions.
 
     Attributes:
-        learner: off-policy actor-critic workflow (algorithm 2), which makes its ``updates_per_iteration`` in each
+        learner: off-policy workflow with critics that improve a policy (algorithm 2), TD3 in the paper; it makes its ``updates_per_iteration`` in each
             generation.
         gradient_share: fraction of the offspring made by gradients, including the learner's own policy.
         policy_optimizer: optimizer of these offspring (algorithm 4), whose state starts fresh for each.
@@ -47,11 +45,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.learner.updates_per_iteration != self.learner.most_updates:
-            raise ValueError(
-                f"learner.updates_per_iteration={self.learner.updates_per_iteration:g}: a generation has a whole "
-                "number of updates."
-            )
+        self.emitter.check()
         if self.num_by_gradients < 2:
             raise ValueError(
                 f"gradient_share={self.gradient_share} of pop_size={self.pop_size} is less than 2 offspring, of which "
@@ -71,6 +65,11 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         return cls(**read_config_with_learner(cls, config))
 
     @property
+    def emitter(self) -> LearnerEmitter:
+        """Makes the offspring by gradients."""
+        return LearnerEmitter(self.learner, self.policy_optimizer, self.policy_updates, self.policy_batch_size)
+
+    @property
     def num_by_gradients(self) -> int:
         """Number of offspring made by gradients, including the learner's policy."""
         return round(self.gradient_share * self.pop_size)
@@ -78,22 +77,20 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     @property
     def recorded_entries(self) -> tuple[str, ...]:
         """Entries of ``info`` that the replay buffer needs."""
-        return ("termination",)
+        return LearnerEmitter.recorded_entries
 
     def setup(self, key: Key) -> State:
         """Initialise the policies, an empty archive and the learner."""
         key, learner_key = jax.random.split(key)
         state = super().setup(key)
-        state.learner = self.learner.init_learning(learner_key)
+        state.learner = self.emitter.init(learner_key)
         return state
 
     def update(self, state: State, batch: EpisodeOutcomes) -> tuple[PyTreeDict, State]:
         """Store all transitions and train the learner, then update the archive and breed, as in the base class."""
         key, sample_key, learn_key = jax.random.split(state.key, 3)
-        learner = self.learner.store(state.learner, *transition_rows(batch))
-        losses, learner = self.learner.learn_repeatedly(
-            learner, sample_key, learn_key, self.learner.most_updates, self.progress(state)
-        )
+        progress = self.progress(state)
+        losses, learner = self.emitter.learn(state.learner, batch, sample_key, learn_key, progress)
         metrics, state = super().update(state.replace(key=key, learner=learner), batch)
         return metrics | losses, state
 
@@ -101,31 +98,7 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
         """Return the offspring by variation, those by gradients, and the learner's policy, in this order."""
         variation_key, gradient_key = jax.random.split(key)
         varied = self.vary(state, variation_key, self.pop_size - self.num_by_gradients)
-        improved = self._improved(state, gradient_key, self.num_by_gradients - 1)
-        greedy = state.learner.agent_state.params.policy
-        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, improved, _row(greedy))
-
-    def _improved(self, state: State, key: Key, num: int) -> Params:
-        """Sample ``num`` elites and improve them by gradients of the learner's critics."""
-        parent_key, learn_key = jax.random.split(key)
-        parents = self.archive.sample(state.archive_state, parent_key, num)
-
-        def draw(key: Key, num_batches: int) -> SampleBatch:
-            num_drawn = num_batches * self.policy_batch_size
-            batch = self.learner.replay_buffer.sample(state.learner.replay_state, key, num_drawn)
-            return split_leading_axis(SampleBatch(obs=batch.obs), num_batches, self.policy_batch_size)
-
-        return improved_policies(
-            self.learner,
-            state.learner.agent_state,
-            parents,
-            draw,
-            self.policy_updates,
-            learn_key,
-            self.policy_optimizer,
-            self.progress(state),
-        )[0]
-
-
-def _row(tree: Params) -> Params:
-    return jax.tree.map(lambda x: x[None], tree)
+        parent_key, climb_key = jax.random.split(gradient_key)
+        parents = self.archive.sample(state.archive_state, parent_key, self.num_by_gradients - 1)
+        by_gradients = self.emitter.emit(state.learner, parents, climb_key, self.progress(state))
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, by_gradients)

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
-from evorl.config.values import checked_mapping, plain
+from evorl.agents.critic_ensemble import policy_improvers
+from evorl.config.values import checked_mapping, field_types, plain
 from evorl.metrics import WideCounter
 from evorl.ops.normalization import update_statistics
 from evorl.ops.schedules import whole_updates
 from evorl.types import Key, Observation, PyTreeDict, State
-from evorl.workflows.assembly import inner_workflow, read_workflow_config
+from evorl.workflows.assembly import inner_workflow, read_workflow_config, workflow_class
 from evorl.workflows.off_policy import OffPolicyWorkflow
 from evorl.workflows.workflow import Workflow
 
@@ -29,7 +30,16 @@ def build_learner(config: Mapping[str, Any]) -> OffPolicyWorkflow:
     Raises:
         ValueError: see ``checked_learner``; or a key or value of the part is invalid.
     """
-    part = {"num_envs": 1, **checked_mapping(config.get("learner"), "learner")}
+    part = checked_mapping(config.get("learner"), "learner")
+    if "workflow" in part:  # before its settings are read, which an unsuitable one does not have
+        chosen = workflow_class(part["workflow"], "learner.workflow")
+        check_learner_class(chosen)
+        if part.get("offline", chosen.offline):
+            raise ValueError(
+                "learner.offline=true learns from recorded transitions alone, and a learner inside another algorithm "
+                "learns from the episodes of the population: set learner.offline=false."
+            )
+    part = {"num_envs": 1, **part}
     run_settings = ("devices", "num_seeds", "env_chunk", "evaluation")
     return checked_learner(inner_workflow({**config, "learner": part}, "learner", ("env",), run_settings))
 
@@ -51,19 +61,21 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
     Raises:
         ValueError: it has no policy to evolve, or its settings are incompatible with nesting.
     """
-    actor_critics = "choose an off-policy actor-critic: td3, ddpg, sac, tqc or discor."
-    if not isinstance(learner, OffPolicyWorkflow):
-        raise ValueError(f"learner is {type(learner).__name__}, which does not learn from replay: {actor_critics}")
+    check_learner_class(type(learner))
+    assert isinstance(learner, OffPolicyWorkflow), "check_learner_class refuses others"
     env = learner.env
-    agent_state = jax.eval_shape(
-        lambda key: learner.agent.init(env.obs_space, env.action_space, key), jax.random.key(0)
-    )
-    if "policy" not in agent_state.params:
-        raise ValueError(f"learner is {type(learner).__name__}, which has no policy to evolve: {actor_critics}")
-    if agent_state.extra_state is not None:
+    agent: Any = learner.agent  # it improves policies
+    agent_state = jax.eval_shape(lambda key: agent.init(env.obs_space, env.action_space, key), jax.random.key(0))
+    if jax.tree.leaves(agent.policy_statistics(agent_state)):
         raise ValueError(
-            f"learner is {type(learner).__name__}, whose policy has running statistics, but only parameters are "
-            f"evolved: {actor_critics}"
+            f"learner is {type(learner).__name__}, whose policy has running statistics, but "
+            "only parameters are evolved: set learner.agent.network.torso to layers without batch_renorm, such as "
+            "[256, 256] (critics keep theirs, learner.agent.critic_network)."
+        )
+    if learner.replay.load is not None:
+        raise ValueError(
+            f"learner.replay.load={learner.replay.load}: the replay buffer of an inner learner starts empty, and holds "
+            "the episodes of the population. Remove it."
         )
     if learner.intrinsic is not None:
         raise ValueError(
@@ -76,6 +88,26 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
             "episodes. Set learner.num_envs=1; learner.updates_per_iteration then counts updates per step."
         )
     return learner
+
+
+def check_learner_class(cls: type[Workflow]) -> None:
+    """Refuse an algorithm of which a population cannot learn: it has no replay buffer, or no policy to improve.
+
+    Its agent declares ``improves_policies``.
+
+    Raises:
+        ValueError: the class does not fit; the message names the algorithms of evorl that do.
+    """
+    if not issubclass(cls, OffPolicyWorkflow):
+        lacks = "which does not learn from a replay buffer"
+    elif not field_types(cls)["agent"].improves_policies:
+        lacks = "whose agent has no policy that critics improve"
+    else:
+        return
+    *others, last = policy_improvers()
+    raise ValueError(
+        f"learner is {cls.__name__}, {lacks}: choose an off-policy actor-critic, {', '.join(others)} or {last}."
+    )
 
 
 def require_room_for(num_transitions: int, learner: OffPolicyWorkflow) -> None:

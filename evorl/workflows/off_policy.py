@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evorl.agent import AgentState
+from evorl.agents.critic_ensemble import policy_improvers
 from evorl.agents.random_actions import random_actions
 from evorl.config.names import load
 from evorl.config.values import require_positive
@@ -165,12 +166,12 @@ class OffPolicyWorkflow(Workflow):
         Raises:
             ValueError: the agent has no policy separate from its action values.
         """
-        loss_fn = getattr(self.agent, "actor_loss", None)
-        if loss_fn is None:
+        if not self.agent.improves_policies:
             raise ValueError(
-                f"{type(self).__name__} has no policy that critics can improve: use td3, ddpg or sac instead."
+                f"{type(self).__name__} has no policy that critics can improve: choose {', '.join(policy_improvers())}."
             )
-        return loss_fn(policy_params, agent_state, batch, keys)[0]
+        agent: Any = self.agent
+        return agent.actor_loss(policy_params, agent_state, batch, keys)[0]
 
     def setup(self, key: Key) -> State:
         """Initialise agent, optimizers, environments and an empty replay buffer."""

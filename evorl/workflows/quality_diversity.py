@@ -75,11 +75,15 @@ class QualityDiversityWorkflow(GenerationalWorkflow):
         """Initialise the policies and an empty archive."""
         first_key, population_key, state = split_setup_keys(key)
 
-        def fresh_policy(key: Key) -> Params:
-            return self.agent.init(self.env.obs_space, self.env.action_space, key).params.policy
+        def fresh(key: Key) -> AgentState:
+            return self.agent.init(self.env.obs_space, self.env.action_space, key)
 
-        policy = fresh_policy(first_key)
-        state.agent_state = AgentState(params=PyTreeDict(policy=policy))
+        def fresh_policy(key: Key) -> Params:
+            return fresh(key).params.policy
+
+        first = fresh(first_key)
+        policy = first.params.policy
+        state.agent_state = AgentState(params=PyTreeDict(policy=policy), extra_state=first.extra_state)
         state.archive_state = self.archive.init(policy)
         state.population = jax.vmap(fresh_policy)(jax.random.split(population_key, self.pop_size))
         state.timesteps = WideCounter.create()

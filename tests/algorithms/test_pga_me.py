@@ -166,7 +166,7 @@ def test_walks_are_found_by_gradients_too() -> None:
         ),
         (_with_learner(num_envs=2), "Set learner.num_envs=1"),
         (_with_learner(updates_per_iteration=0.5), r"updates_per_iteration=0\.5: a generation has a whole number"),
-        (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "here is no config key|off-policy workflow"),
+        (_with_learner(workflow="evorl.algorithms.ppo.PPOWorkflow"), "PPOWorkflow, which does not learn from a replay"),
         (_with_learner(workflow="evorl.algorithms.td3.Nothing"), "learner.workflow='evorl.algorithms.td3.Nothing'"),
         (_with_learner(env={"name": "Pendulum-v1"}), "learner.env is a setting of the whole run"),
         (_with_learner(batch_sise=3), "batch_size"),
