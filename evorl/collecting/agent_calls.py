@@ -23,6 +23,8 @@ CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
 
 def check_agent(agent: Any) -> None:
     """Raises ``TypeError`` unless the agent has the methods of ``HostAgent`` that are always called."""
+    if isinstance(agent, HostAgent):  # inherited: nothing to look for before each rollout
+        return
     missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
     if missing:
         raise TypeError(
@@ -37,8 +39,8 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
     Raises:
         ValueError: no agent of evorl can act in the environment's action space.
     """
-    space = getattr(env, "action_space", None)
-    if not getattr(agent, "gives_agent_actions", False) or space is None:
+    space = getattr(env, "action_space", None) if getattr(agent, "gives_agent_actions", False) else None
+    if space is None:
         return env.step
     to_dtypes = None
     if type(space).__module__.startswith("gymnasium"):

@@ -29,8 +29,8 @@ _MOST_AT_ONCE = 4096  # rows in one call: what is handed over is padded to few s
 class ReplayMemory:
     """One of evorl's replay buffers with its state, from and to the host.
 
-    Uniform and combined buffers are kept in NumPy arrays of this process, others in arrays of JAX. Either draws what the
-    buffer itself would draw from the same keys.
+    Uniform and combined buffers are kept in NumPy arrays, others in arrays of JAX. Either draws what the buffer itself
+    would draw from the same keys. Leaves of a batch from NumPy arrays are strided: fields of one array.
 
     Entries, shapes and types are those of the first transitions. Each batch has ``indices`` besides, int32 ``[N]``, by
     which ``take`` and ``update`` know its transitions; drawn by priorities also ``weights`` ``[N]``, the greatest 1.
@@ -63,6 +63,7 @@ class ReplayMemory:
             taken = type(buffer).__name__
             raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
         self.buffer = buffer
+        self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None
         self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}
         self._importance_exponent = importance_exponent
@@ -74,11 +75,11 @@ class ReplayMemory:
 
     def __len__(self) -> int:
         """Transitions that are stored."""
-        return min(self._num_added, self.buffer.num_rows) * self.buffer.num_envs
+        return min(self._num_added, self._num_rows) * self._num_envs
 
     @property
     def state(self) -> ReplayState | None:
-        """What is stored; ``None`` before the first transitions. Of a buffer on the host views, which later calls change."""
+        """What is stored; ``None`` before the first transitions. NumPy arrays are views, which later calls change."""
         return self._state.state if isinstance(self._state, HostRing) else self._state
 
     @property
@@ -101,35 +102,40 @@ class ReplayMemory:
             ValueError: entries, shapes or types are not those of the first transitions.
         """
         leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
-        batch = transitions if leaves is not None else self._complete(transitions)
-        if self._state is None:
-            self._state = self._empty(batch)
-        if isinstance(self._state, HostRing):
-            leaves = self._host_leaves(self._state, batch) if leaves is None else leaves
+        if isinstance(self._state, HostRing) and leaves is not None:
             total = len(leaves[0])
             self._state.add(leaves)
         else:
-            total = num_rows(batch)
-            self._add_to_device(self._state, batch)
+            total = self._store_converted(self._complete(transitions))
         indices = self._indices_of_new(total)
         self._num_added += total
         return indices
 
+    def _store_converted(self, batch: PyTreeDict) -> int:
+        """Add transitions ``[T, B, ...]`` of any dtypes, which are checked. Returns T."""
+        if self._state is None:
+            self._state = self._empty(batch)
+        if isinstance(self._state, HostRing):
+            self._state.add(self._host_leaves(self._state, batch))
+        else:
+            self._add_to_device(self._state, batch)
+        return num_rows(batch)
+
     def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
         spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
         if type(self.buffer) in _ON_HOST:
-            return HostRing(self.buffer.num_rows, self.buffer.num_envs, spec)
+            return HostRing(self._num_rows, self._num_envs, spec)
         return jax.jit(self.buffer.init)(spec)
 
     def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
         """The leaves of ``batch`` ``[T, B, ...]`` as ``HostRing.add`` takes them, in the dtypes that are stored."""
         batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
-        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self.buffer.num_rows], batch))
+        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
         leaves = jax.tree.leaves(batch)
-        return [x[:, 0] for x in leaves] if self.buffer.num_envs == 1 else leaves
+        return [x[:, 0] for x in leaves] if self._num_envs == 1 else leaves
 
     def _add_to_device(self, state: ReplayState, batch: PyTreeDict) -> None:
-        total, most = num_rows(batch), min(self.buffer.num_rows, _MOST_AT_ONCE)
+        total, most = num_rows(batch), min(self._num_rows, _MOST_AT_ONCE)
         for start in range(0, total, most):
             part = jax.tree.map(lambda x, a=start: x[a : a + most], batch)
             count = num_rows(part)
@@ -138,7 +144,7 @@ class ReplayMemory:
             self._state = state = _add(self.buffer, state, part, np.arange(padded) < count)
 
     def _indices_of_new(self, total: int) -> np.ndarray:
-        num_envs, size = self.buffer.num_envs, self.buffer.num_rows
+        num_envs, size = self._num_envs, self._num_rows
         first = self._num_added % size
         rows = np.arange(first, first + total, dtype=np.int32)
         if first + total > size:
@@ -168,12 +174,12 @@ class ReplayMemory:
         return batches[0] if num_batches is None else batches
 
     def _sample_on_host(self, ring: HostRing, batch_size: int, num_batches: int) -> list[PyTreeDict]:
-        num_envs = self.buffer.num_envs
+        num_envs = self._num_envs
         indices = self._draws_ahead.integers(self._num_drawn, num_batches, batch_size, ring.size * num_envs)
         if isinstance(self.buffer, CombinedReplayBuffer):
-            newest = (ring.cursor - 1) % self.buffer.num_rows * num_envs
-            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size), dtype=np.int32)
-        return [_with_indices(ring.take(of_batch), of_batch) for of_batch in indices]
+            newest = (ring.cursor - 1) % self._num_rows * num_envs
+            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size))
+        return [ring.take(of_batch) for of_batch in indices]
 
     def take(self, indices: Any) -> PyTreeDict:
         """The transitions, or the sequences, of these indices, ``[N]``.
@@ -183,7 +189,7 @@ class ReplayMemory:
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
-            return _with_indices(state.take(indices), indices)
+            return state.take(indices)
         return jax.tree.map(np.array, _take(self.buffer, state, indices))
 
     def update(self, changes: Mapping[str, Any]) -> None:
@@ -217,7 +223,7 @@ class ReplayMemory:
         if isinstance(state, HostRing):
             state.replace(indices, entries)
             return
-        rows, envs = np.divmod(indices, np.int32(self.buffer.num_envs))
+        rows, envs = np.divmod(indices, np.int32(self._num_envs))
         if entries:
             state = _replace(state, rows, envs, entries)
         if errors is not None:
@@ -231,7 +237,7 @@ class ReplayMemory:
 
     def _checked(self, indices: Any) -> np.ndarray:
         """Indices as int32; raises ``ValueError`` for those that no transition can have."""
-        checked, room = np.asarray(indices), self.buffer.num_rows * self.buffer.num_envs
+        checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(
                 f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
@@ -241,7 +247,7 @@ class ReplayMemory:
 
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
         """With the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
-        num_envs = self.buffer.num_envs
+        num_envs = self._num_envs
         batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
         if num_envs == 1:
             batch = jax.tree.map(lambda x: x[:, None], batch)
@@ -275,13 +281,6 @@ def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int,
         return jax.tree.map(convert, data[name], entries[name])
 
     return {name: as_stored(name) for name in entries}
-
-
-def _with_indices(transitions: PyTreeDict, indices: np.ndarray) -> PyTreeDict:
-    if "indices" in transitions:
-        return merged(transitions, {"indices": indices})  # refused in words
-    transitions["indices"] = indices
-    return transitions
 
 
 def _with_rows(x: np.ndarray, count: int) -> np.ndarray:
