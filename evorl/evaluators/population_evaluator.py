@@ -35,6 +35,7 @@ class PopulationEvaluator(PyTreeNode):
         env_fields: entries of ``info`` to add up, see ``play_episodes``.
         observe: whether to add up the observations.
         record: whether to record transitions, and with which entries of ``info``, see ``play_episodes``.
+        watch: whether to look for faults of environments, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -46,6 +47,7 @@ class PopulationEvaluator(PyTreeNode):
     env_fields: tuple[str, ...] = ()
     observe: bool = False
     record: tuple[str, ...] | None = None
+    watch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_episodes", "chunk"):
@@ -94,6 +96,7 @@ class PopulationEvaluator(PyTreeNode):
                 self.env_fields,
                 self.observe,
                 self.record,
+                watch=self.watch,
             )
 
         if num_chunks == 1:

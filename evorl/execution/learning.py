@@ -21,6 +21,7 @@ import numpy as np
 from evorl.agent import AgentState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.env_faults import KeyedMessages
 from evorl.execution.intervals import EveryIterations, Interval, every
 from evorl.execution.rows import RunningMeans, SlidingScore, describe_evaluation
 from evorl.execution.trainable import Trainable
@@ -94,7 +95,7 @@ class LearningRun:
         counted: int,
     ) -> None:
         self.workflow = workflow
-        self.recorder = recorder
+        self.recorder, self.message = recorder, KeyedMessages(recorder.message)
         self.checkpointer = checkpointer
         self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
@@ -104,8 +105,7 @@ class LearningRun:
         self.score = SlidingScore(getattr(checkpointer, "score_over", 1), progress.get("scores", ()))
         self.means = RunningMeans(progress.get("means", {}))
         self.latest: dict[str, float | int] = {}
-        self.seconds_per_iteration = math.inf
-        self.chunk_seconds = math.inf  # of the last chunk, and the environment steps in it, over all seeds
+        self.seconds_per_iteration = self.chunk_seconds = math.inf  # of the last chunk, over all seeds
         self.num_seeds = workflow.execution.num_seeds or 1
         self.evaluates_at_start = False
         self.saved_at: int | None = self.iterations if progress else None
@@ -221,7 +221,7 @@ class LearningRun:
         num_iterations = processes.number_of_first(num_iterations)  # clocks differ
         started = time.perf_counter()
         clock = CompileClock()
-        metrics, state = self.workflow.iterate(state, num_iterations, self.recorder.message)
+        metrics, state = self.workflow.iterate(state, num_iterations, self.message)
         if metrics is None:
             return state  # who collects was told to stop
         if first:

@@ -239,7 +239,7 @@ class Workflow(PyTreeNode):
         return self.actors is None and not self._steps_in_a_loop
 
     def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
+        self, state: State, num_iterations: int, message: Callable[..., None] = lambda *_: None
     ) -> tuple[PyTreeDict | None, State]:
         """``(metrics [N, ...], state)`` after so many iterations, up to ``programs.MAX_FOLD``; the state is donated.
 
@@ -250,7 +250,8 @@ class Workflow(PyTreeNode):
             return self.actors.iterate(self, state, num_iterations, message)
         if self._steps_in_a_loop:
             return load(_HOST_LOOP)(self, state, num_iterations)
-        return without_env_faults(self, *programs.iterate_program(self, state, num_iterations), num_iterations)
+        results = programs.iterate_program(self, state, num_iterations)
+        return without_env_faults(self, *results, num_iterations, message)
 
     def step(self, state: State) -> tuple[PyTreeDict, State]:
         """One iteration: metrics and the next state."""

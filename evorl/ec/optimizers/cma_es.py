@@ -16,6 +16,8 @@ from evorl.ops import collectives
 from evorl.ops.optimization import when_due
 from evorl.types import PyTreeDict
 
+# XLA multiplies few rows by other kernels, which add in another order: one row by itself, up to 7 on a CPU.
+LEAST_ROWS = 16
 MAX_ROUNDS = 40  # of the square root; it takes 2 to 8
 # The factor's largest axis divided by its smallest one: beyond it float32 cannot keep factor and inverse together.
 MAX_CONDITION = 1e5
@@ -36,8 +38,12 @@ class CMAES(CovarianceAdaptation):
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        """See ``CovarianceAdaptation``."""
-        return self._noise(state, first, count) @ state.factor.T
+        """See ``CovarianceAdaptation``.
+
+        An individual is the same to the last bit, however many are asked for with it.
+        """
+        num_rows = max(count, min(self.pop_size, LEAST_ROWS))
+        return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """See ``CovarianceAdaptation``; the devices of a mesh share the samples out."""
