@@ -48,7 +48,6 @@ class PyTreeDict(dict):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
         self.update(*args, **kwargs)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -72,8 +71,12 @@ class PyTreeDict(dict):
             raise AttributeError(f"no entry {name!r} to delete") from None
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
+        put = super().__setitem__
+        entries = args[0] if len(args) == 1 and type(args[0]) is dict and not kwargs else dict(*args, **kwargs)
+        for key, value in entries.items():
+            if not isinstance(key, str) or key in _DICT_NAMES:
+                raise _wrong_key(key)
+            put(key, _convert_mappings(value) if type(value) in _CONTAINERS else value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:

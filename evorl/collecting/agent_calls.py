@@ -23,6 +23,8 @@ CompleteFn = Callable[[Step, Mapping[str, Any]], Step]
 
 def check_agent(agent: Any) -> None:
     """Raise ``TypeError`` if the agent lacks one of the required methods of ``HostAgent``."""
+    if isinstance(agent, HostAgent):  # inherited: nothing to check before each rollout
+        return
     missing = [name for name in _METHODS if not callable(getattr(agent, name, None))]
     if missing:
         raise TypeError(
@@ -37,8 +39,8 @@ def env_step_for(env: Any, agent: Any) -> EnvStep:
     Raises:
         ValueError: evorl's agents do not support the environment's action space.
     """
-    space = getattr(env, "action_space", None)
-    if not getattr(agent, "gives_agent_actions", False) or space is None:
+    space = getattr(env, "action_space", None) if getattr(agent, "gives_agent_actions", False) else None
+    if space is None:
         return env.step
     to_dtypes = None
     if type(space).__module__.startswith("gymnasium"):

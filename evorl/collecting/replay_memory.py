@@ -30,7 +30,8 @@ class ReplayMemory:
     """Wraps one of evorl's replay buffers with its state, and converts between host and device.
 
     Uniform and combined buffers are kept in NumPy arrays of this process, others in JAX arrays. Both sample the same
-    transitions as the buffer itself for the same keys.
+    transitions as the buffer itself for the same keys. Leaves of a batch from NumPy arrays are strided: fields of one
+    array.
 
     The first transitions determine entries, shapes and dtypes. Each batch also has ``indices``, int32 ``[N]``, which
     ``take`` and ``update`` accept, and with prioritized sampling ``weights`` ``[N]`` with maximum 1. With a sequence
@@ -63,6 +64,7 @@ class ReplayMemory:
             taken = type(buffer).__name__
             raise TypeError(f"a replay memory stores steps by any names; {taken} takes a SampleBatch.")
         self.buffer = buffer
+        self._num_rows, self._num_envs = buffer.num_rows, buffer.num_envs
         self._state: ReplayState | HostRing | None = None
         self._extra_columns = {name: tuple(shape) for name, shape in (extra_columns or {}).items()}
         self._importance_exponent = importance_exponent
@@ -74,7 +76,7 @@ class ReplayMemory:
 
     def __len__(self) -> int:
         """Return the number of stored transitions."""
-        return min(self._num_added, self.buffer.num_rows) * self.buffer.num_envs
+        return min(self._num_added, self._num_rows) * self._num_envs
 
     @property
     def state(self) -> ReplayState | None:
@@ -106,13 +108,13 @@ class ReplayMemory:
             total = len(leaves[0])
             self._state.add(leaves)
         else:
-            total = self._store_complete(self._complete(transitions))
+            total = self._store_converted(self._complete(transitions))
         indices = self._indices_of_new(total)
         self._num_added += total
         return indices
 
-    def _store_complete(self, batch: PyTreeDict) -> int:
-        """Add transitions ``[T, B, ...]`` with all entries; return T."""
+    def _store_converted(self, batch: PyTreeDict) -> int:
+        """Add transitions ``[T, B, ...]`` of any dtypes, which are checked; return T."""
         if self._state is None:
             self._state = self._empty(batch)
         if isinstance(self._state, HostRing):
@@ -124,18 +126,18 @@ class ReplayMemory:
     def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
         spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)
         if type(self.buffer) in _ON_HOST:
-            return HostRing(self.buffer.num_rows, self.buffer.num_envs, spec)
+            return HostRing(self._num_rows, self._num_envs, spec)
         return jax.jit(self.buffer.init)(spec)
 
     def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
         """The leaves of ``batch`` ``[T, B, ...]`` as ``HostRing.add`` takes them, in the dtypes that are stored."""
         batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
-        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self.buffer.num_rows], batch))
+        check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
         leaves = jax.tree.leaves(batch)
-        return [x[:, 0] for x in leaves] if self.buffer.num_envs == 1 else leaves
+        return [x[:, 0] for x in leaves] if self._num_envs == 1 else leaves
 
     def _add_to_device(self, state: ReplayState, batch: PyTreeDict) -> None:
-        total, most = num_rows(batch), min(self.buffer.num_rows, _MOST_AT_ONCE)
+        total, most = num_rows(batch), min(self._num_rows, _MOST_AT_ONCE)
         for start in range(0, total, most):
             part = jax.tree.map(lambda x, a=start: x[a : a + most], batch)
             count = num_rows(part)
@@ -144,7 +146,7 @@ class ReplayMemory:
             self._state = state = _add(self.buffer, state, part, np.arange(padded) < count)
 
     def _indices_of_new(self, total: int) -> np.ndarray:
-        num_envs, size = self.buffer.num_envs, self.buffer.num_rows
+        num_envs, size = self._num_envs, self._num_rows
         first = self._num_added % size
         rows = np.arange(first, first + total, dtype=np.int32)
         if first + total > size:
@@ -174,12 +176,12 @@ class ReplayMemory:
         return batches[0] if num_batches is None else batches
 
     def _sample_on_host(self, ring: HostRing, batch_size: int, num_batches: int) -> list[PyTreeDict]:
-        num_envs = self.buffer.num_envs
+        num_envs = self._num_envs
         indices = self._draws_ahead.integers(self._num_drawn, num_batches, batch_size, ring.size * num_envs)
         if isinstance(self.buffer, CombinedReplayBuffer):
-            newest = (ring.cursor - 1) % self.buffer.num_rows * num_envs
-            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size), dtype=np.int32)
-        return [_with_indices(ring.take(of_batch), of_batch) for of_batch in indices]
+            newest = (ring.cursor - 1) % self._num_rows * num_envs
+            indices[:, :num_envs] = np.arange(newest, newest + min(num_envs, batch_size))
+        return [ring.take(of_batch) for of_batch in indices]
 
     def take(self, indices: Any) -> PyTreeDict:
         """Return the transitions, or the sequences, at indices ``[N]``.
@@ -189,7 +191,7 @@ class ReplayMemory:
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
-            return _with_indices(state.take(indices), indices)
+            return state.take(indices)
         return jax.tree.map(np.array, _take(self.buffer, state, indices))
 
     def update(self, changes: Mapping[str, Any]) -> None:
@@ -224,7 +226,7 @@ class ReplayMemory:
         if isinstance(state, HostRing):
             state.replace(indices, entries)
             return
-        rows, envs = np.divmod(indices, np.int32(self.buffer.num_envs))
+        rows, envs = np.divmod(indices, np.int32(self._num_envs))
         if entries:
             state = _replace(state, rows, envs, entries)
         if errors is not None:
@@ -238,7 +240,7 @@ class ReplayMemory:
 
     def _checked(self, indices: Any) -> np.ndarray:
         """Indices as int32; raises ``ValueError`` for those that no transition can have."""
-        checked, room = np.asarray(indices), self.buffer.num_rows * self.buffer.num_envs
+        checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(
                 f"indices of stored transitions are from 0 to {room - 1}, as store and each batch give them; got "
@@ -248,7 +250,7 @@ class ReplayMemory:
 
     def _complete(self, transitions: Mapping[str, Any]) -> PyTreeDict:
         """Add the extra columns, and the axis of environments: leaves ``[T, B, ...]``."""
-        num_envs = self.buffer.num_envs
+        num_envs = self._num_envs
         batch = jax.tree.map(np.asarray, PyTreeDict(transitions))
         if num_envs == 1:
             batch = jax.tree.map(lambda x: x[:, None], batch)
@@ -282,13 +284,6 @@ def _as_stored(entries: Mapping[str, Any], data: PyTreeDict, leading: tuple[int,
         return jax.tree.map(convert, data[name], entries[name])
 
     return {name: as_stored(name) for name in entries}
-
-
-def _with_indices(transitions: PyTreeDict, indices: np.ndarray) -> PyTreeDict:
-    if "indices" in transitions:
-        return merged(transitions, {"indices": indices})  # refused in words
-    transitions["indices"] = indices
-    return transitions
 
 
 def _with_rows(x: np.ndarray, count: int) -> np.ndarray:

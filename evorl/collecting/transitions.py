@@ -18,7 +18,8 @@ DONE_MEANS = ("either", "terminated")
 NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "truncation")
 # JAX's default types, in which data is stored.
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
-
+_TREES = (Mapping, tuple)
+_NUMPY = (np.ndarray, np.generic, bool, int, float)  # what NumPy puts together by itself
 _PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
 _NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # without elements, nobody can write to them
 
@@ -90,14 +91,18 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         ValueError: steps differ in shape or in their extras, or an extra has the name of a standard entry.
     """
     obs, actions, rewards, next_obs, termination, truncation, extras = zip(*steps, strict=True)
-    terminations = np.asarray(termination, np.bool_)
-    truncations = np.asarray(truncation, np.bool_) > terminations
+    if termination[0].__class__ is bool and not (any(termination) or any(truncation)):  # most short rollouts
+        terminations, truncations, ends = np.zeros((3, len(steps)), np.bool_)
+    else:
+        terminations, truncations = np.array((termination, truncation), np.bool_)
+        truncations = truncations > terminations
+        ends = terminations | truncations
     columns = {
         "obs": _column("obs", obs),
         "actions": _column("actions", actions),
         "rewards": np.asarray(rewards, np.float32),
         "next_obs": _column("next_obs", next_obs),
-        "dones": terminations | truncations if done_means == "either" else terminations,
+        "dones": ends if done_means == "either" else terminations,
         "termination": terminations,
         "truncation": truncations,
     }
@@ -123,13 +128,14 @@ def _extra_columns(extras: Sequence[Mapping[str, Any]], columns: Mapping[str, An
 
 def _column(name: str, values: Sequence[Any]) -> Any:
     first = values[0]
-    if isinstance(first, Mapping | tuple):
+    is_array = first.__class__ is np.ndarray
+    if not is_array and isinstance(first, _TREES):
         return jax.tree.map(lambda *leaves: _column(name, leaves), *values)
     try:
         if first.__class__ is int and [*map(type, values)].count(int) == len(values):
             return np.array(values, np.int32)
-        if not isinstance(first, np.ndarray | np.generic | bool | int | float):
-            values = [np.asarray(value) for value in values]  # arrays of another framework
+        if not is_array and not isinstance(first, _NUMPY):
+            values = [np.asarray(value) for value in values]  # of another framework
         array = np.asarray(values)
     except ValueError:
         shapes = sorted({np.shape(value) for value in values})

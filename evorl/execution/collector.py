@@ -28,7 +28,7 @@ class Collector(Protocol):
         ...
 
     def iterate(
-        self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
         """Run iterations.
 
@@ -36,7 +36,8 @@ class Collector(Protocol):
             workflow: to train.
             state: of the workflow; donated.
             num_iterations: up to ``programs.MAX_FOLD``.
-            message: called with messages about actors or clients.
+            message: called with a message, and perhaps a key, of which only the first message is shown, see
+                ``KeyedMessages``.
 
         Returns:
             Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
@@ -63,10 +64,11 @@ class ProgramCollector:
         """Accept every workflow."""
 
     def iterate(
-        self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
         """Run iterations, see ``Collector.iterate``."""
-        return without_env_faults(workflow, *programs.iterate_program(workflow, state, num_iterations), num_iterations)
+        results = programs.iterate_program(workflow, state, num_iterations)
+        return without_env_faults(workflow, *results, num_iterations, message)
 
     def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
         """Evaluate by one compiled program."""

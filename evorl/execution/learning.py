@@ -20,6 +20,7 @@ import numpy as np
 from evorl.envs import EnvState
 from evorl.execution import programs
 from evorl.execution.compile_clock import CompileClock
+from evorl.execution.env_faults import KeyedMessages
 from evorl.execution.intervals import EveryIterations, every
 from evorl.execution.session import Intervals, RunSession, SessionRules
 from evorl.execution.trainable import Trainable
@@ -92,6 +93,7 @@ class LearningRun:
 
     def __init__(self, workflow: Trainable, session: RunSession, state: State | None) -> None:
         self.workflow, self.session = workflow, session
+        self.message = KeyedMessages(session.recorder.message)
         self.steps = workflow.timesteps_per_iteration  # 0 where they differ: then they are counted
         self.last_iteration = max(1, int(workflow.total_timesteps) // self.steps) if self.steps else sys.maxsize
         self.seconds_per_iteration = math.inf
@@ -210,7 +212,7 @@ class LearningRun:
         num_iterations = processes.number_of_first(num_iterations)  # clocks differ
         started = time.perf_counter()
         clock = CompileClock()
-        metrics, state = self.workflow.iterate(state, num_iterations, self.session.recorder.message)
+        metrics, state = self.workflow.iterate(state, num_iterations, self.message)
         if metrics is None:
             return state  # the actors were told to stop
         if first:

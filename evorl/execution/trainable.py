@@ -137,7 +137,7 @@ class Trainable(Protocol):
         ...
 
     def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None]
+        self, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
         """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...

@@ -184,6 +184,7 @@ class EvolutionGuidedWorkflow(GenerationalWorkflow):
             is_played,
             longest_episode(self.env),
             record=("termination",),
+            watch=not self.env.steps_on_host,
         )
         parts = [(slice(num_local), population), (slice(num_local, None), self.num_explorations)]
         whole = [_on_every_device(row_of(outcomes, rows), size) for rows, size in parts if size]

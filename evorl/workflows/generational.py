@@ -81,6 +81,7 @@ class GenerationalWorkflow(Workflow):
             "num_episodes": self.episodes_per_individual,
             "common_random_numbers": self.common_random_numbers,
             "chunk": self.eval_chunk,
+            "watch": not self.env.steps_on_host,
             **options,
         }
         if settings["chunk"] is None and self.env_chunk is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import jax
 import jax.numpy as jnp
 
+from evorl.execution.env_faults import ENV_FAULTS, first_fault
 from evorl.execution.programs import side_by_side
 from evorl.ops.collectives import LOCAL_MEMBER_AXIS
 from evorl.types import PyTreeDict, State
@@ -29,8 +30,8 @@ def train_side_by_side(
         num_iterations: number of iterations.
 
     Returns:
-        Metrics ``[P]``, averaged over the iterations (``episodes`` and ``timesteps``, if reported, are summed), and the
-        new state of the members.
+        Metrics ``[P]``, averaged over the iterations (``episodes`` and ``timesteps``, if reported, are summed; faults of
+        environments are those of each iteration, ``[N, P, 3]``), and the new state of the members.
     """
 
     def one_iteration(members: State, _: None) -> tuple[State, PyTreeDict]:
@@ -38,7 +39,8 @@ def train_side_by_side(
         return members, metrics
 
     members, metrics = jax.lax.scan(one_iteration, members, length=num_iterations)
-    return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True), members
+    faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
+    return _reduced(metrics, lambda x: jnp.mean(x, axis=0), True) | faults, members
 
 
 def with_shared_replay(workflow: Workflow, num_members: int) -> Workflow:
@@ -68,6 +70,16 @@ def training_scores(metrics: PyTreeDict, before: jax.Array) -> jax.Array:
             "score=training needs members that report training episodes, which these do not: set score=evaluation."
         )
     return jnp.where(metrics.episodes.count > 0, metrics.episodes.mean_return, before)
+
+
+def take_faults(metrics: PyTreeDict, steps_per_iteration: int) -> PyTreeDict:
+    """Remove the faults of environments from the metrics of members, if there are any.
+
+    Returns:
+        The first fault of each member under the same name, ``[P, 3]``, see ``env_faults``.
+    """
+    faults = {name: metrics.pop(name) for name in (ENV_FAULTS,) if name in metrics}
+    return PyTreeDict({name: first_fault(x, steps_per_iteration) for name, x in faults.items()})
 
 
 def healthy_members(metrics: PyTreeDict) -> jax.Array:

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.search_space import range_of_number
 from evorl.config.values import checked_value
+from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.trainable import SEED_AXIS
 from evorl.ops.random import keys_of_seeds
@@ -150,6 +152,16 @@ class SideBySideWorkflow(Workflow):
     def pure_step(self, state: State) -> tuple[PyTreeDict, State]:
         """Step the row's workflow, which may override ``pure_step``."""
         return self._with_numbers(state, lambda row, rest: row.pure_step(rest))
+
+    def watched_step(self, state: State) -> tuple[PyTreeDict, State]:
+        """Step as a row does, and look for faults of its environments; see ``evorl.execution.env_faults``."""
+        return self._with_numbers(state, lambda row, rest: watched_step(row, rest))
+
+    def describe_row(self, number: int) -> str:
+        """Return the number of a row with its values and its seed."""
+        values = np.asarray(self.numbers)[number]
+        named = [f"{path}={value:.6g}" for path, value in zip(self.paths, values, strict=True)]
+        return f"row {number} ({', '.join([*named, f'seed + {int(self.seeds[number])}'])})"
 
     def _with_numbers(self, state: State, method: Any) -> tuple[Any, State]:
         numbers = state.numbers

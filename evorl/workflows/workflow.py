@@ -232,7 +232,7 @@ class Workflow(PyTreeNode):
         return PROGRAM
 
     def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None] = lambda _: None
+        self, state: State, num_iterations: int, message: Callable[..., None] = lambda *_: None
     ) -> tuple[PyTreeDict | None, State]:
         """Run iterations by the collector, see ``Collector.iterate``; the state is donated."""
         return self.collector.iterate(self, state, num_iterations, message)

@@ -16,6 +16,8 @@ from evorl.ops import collectives
 from evorl.ops.optimization import when_due
 from evorl.types import PyTreeDict
 
+# XLA multiplies few rows by kernels that sum in another order: single rows, and up to 7 rows on a CPU.
+LEAST_ROWS = 16
 MAX_ROUNDS = 40  # maximum iterations of the square root; 2 to 8 are typical
 # Maximum condition number of the factor; beyond it float32 cannot represent factor and inverse consistently.
 MAX_CONDITION = 1e5
@@ -34,7 +36,9 @@ class CMAES(CovarianceAdaptation):
         return PyTreeDict(factor=jnp.eye(n), inverse=jnp.eye(n), change=jnp.eye(n))
 
     def steps(self, state: PyTreeDict, first: jax.Array | int, count: int) -> jax.Array:
-        return self._noise(state, first, count) @ state.factor.T
+        # An individual is bit-identical, however many are asked for with it.
+        num_rows = max(count, min(self.pop_size, LEAST_ROWS))
+        return (self._noise(state, first, num_rows) @ state.factor.T)[:count]
 
     def recombine(self, state: PyTreeDict, weights: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         first, count = collectives.share_of(self.pop_size)
