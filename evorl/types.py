@@ -41,8 +41,7 @@ T = TypeVar("T")
 class PyTreeDict(dict):
     """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested plain mappings are converted, so ``d.a.b`` works at any depth. The tree structure does not depend on the
-    insertion order.
+    Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
 
     Raises:
         AttributeError: a key has the name of a ``dict`` method (``items``, ``update`` ...) or is not a string.
@@ -260,10 +259,9 @@ def _as_hashable(value: Any) -> Any:
 class PyTreeNode:
     """Base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
 
-    A field is static if it is declared static or if its annotation can only be structure: ``int``, ``bool``, ``str``,
-    enums, callables and tuples of them. All other fields (``float``, arrays, other nodes) are data. Data fields may
-    hold only arrays or numbers, and static fields must be hashable, so that equal structures have equal hashes and
-    nodes with equal structure share one compiled program.
+    A field is static if it is declared so, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
+    enums, callables and tuples of them. All others (``float``, arrays, nodes) are data, and hold only arrays or
+    numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
         TypeError: a data field holds something other than arrays and numbers, or a static field is not hashable.
@@ -329,10 +327,7 @@ def _check_fields(node: PyTreeNode) -> None:
 
 
 class ByValue:
-    """Base of immutable objects that are compared and hashed by value, so that equal ones share compiled programs.
-
-    The hash is cached, because every call of a compiled method computes it.
-    """
+    """Base of immutable objects compared and hashed by value, so that equal ones share programs; the hash is cached."""
 
     def _identity(self) -> Any:
         """Return a hashable value that is the same for equal objects; by default, an object equals only itself."""

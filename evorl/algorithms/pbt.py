@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.config.nodes import fields_from_config, plain
+from evorl.config.nodes import fields_from_config
 from evorl.config.search_space import SearchSpace
-from evorl.config.values import check_names, positive, require_positive
+from evorl.config.values import check_names, plain, positive, require_positive
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
 from evorl.metrics import WideCounter

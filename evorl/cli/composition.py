@@ -25,6 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.config.yaml_text import read_text_file, read_yaml
+from evorl.runs.spec import RunSpec
 
 # Parts of a config that are agents themselves.
 AGENT_PARTS = ("inner", "learner")
@@ -112,6 +113,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
             result.config = _completed(result.config, package)
         if group == "env":
             _settle_factory(result)
+        if config_path == "config":
+            result.config = _completed_run(result.config)
         _open_schedules(result.config)
         return result
 
@@ -183,6 +186,12 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _completed_run(config: Any) -> DictConfig:
+    """Return the main config file with the defaults of the run's settings."""
+    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
+    return OmegaConf.create({**RunSpec().as_config(), **settings})
 
 
 def _settle_factory(result: ConfigResult) -> None:

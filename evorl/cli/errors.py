@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS
-from evorl.cli.joining import LOST_STATUS, loss_in_words
 from evorl.config.names import load, no_such
+from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from evorl.config.nodes import plain
-from evorl.config.values import check_names, short_repr
+from evorl.config.values import check_names, plain, short_repr
 from evorl.envs.gymnasium_spaces import JAX_DTYPES
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.vector import env_title
+from evorl.execution.session import TrainingDiverged
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
@@ -106,7 +106,7 @@ def without_env_faults(
         f"step {(iteration - 1) * per_env + step + 1:,} of the run" if per_env else f"step {step + 1:,} of a rollout"
     )
     seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
-    raise load("evorl.execution.learning:TrainingDiverged")(
+    raise TrainingDiverged(
         _described(workflow.env, f"{number}{seed}", kind, f"{step_text}, in iteration {iteration:,}")
     )
 

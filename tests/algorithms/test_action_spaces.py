@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import Agent, random_actions
+from evorl.agent import Agent
 from evorl.agents.policy import PolicyAgent
+from evorl.agents.random_actions import random_actions
 from evorl.algorithms.dqn import DQNWorkflow
 from evorl.algorithms.iql import IQLWorkflow
 from evorl.algorithms.ppo import PPOWorkflow

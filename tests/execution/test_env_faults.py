@@ -11,7 +11,7 @@ import pytest
 from evorl.envs import Box, Discrete, Env, EnvState
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.execution.env_faults import env_faults, refuse_faulty_rollout
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict
 from tests.support.small_workflows import small
