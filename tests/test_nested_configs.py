@@ -85,7 +85,7 @@ WITH_A_LEARNER = ("qd/pga_me", "erl/erl", "erl/cemrl")
 @pytest.mark.parametrize("learner", [*policy_improvers(), "ddpg", "fast_td3"])
 def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str) -> None:
     changes = AS_A_LEARNER.get(learner, [])
-    workflow: Any = build_workflow(composed(f"agent={agent}", f"learner={learner}", "env=pendulum", *changes))
+    workflow: Any = workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=pendulum", *changes))
     assert workflow.learner.agent is workflow.agent
     assert type(workflow.learner).__name__ == said_by(f"agent/{learner}")["workflow"].rpartition(".")[2]
     assert workflow.learner.env.num_envs == 1
@@ -102,7 +102,7 @@ def test_every_learner_that_improves_policies_is_taken(agent: str, learner: str)
 def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks: str) -> None:
     """Though the agent's file sets keys that such a learner does not have."""
     with pytest.raises(ValueError, match=lacks) as refused:
-        build_workflow(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
+        workflow_from_config(composed(f"agent={agent}", f"learner={learner}", "env=cartpole"))
     assert all(name in str(refused.value) for name in policy_improvers())
 
 
@@ -117,7 +117,7 @@ def test_others_are_refused_with_those_that_fit(agent: str, learner: str, lacks:
 )
 def test_settings_that_do_not_suit_a_learner_are_refused_with_those_that_do(changes: list[str], says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
-        build_workflow(composed("agent=qd/pga_me", "env=pendulum", *changes))
+        workflow_from_config(composed("agent=qd/pga_me", "env=pendulum", *changes))
 
 
 @pytest.mark.parametrize(("overrides", "divisor"), [([], 5.0), (["optimizer.variance_divisor=1"], 1.0)])

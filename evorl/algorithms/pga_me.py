@@ -26,8 +26,8 @@ class PGAMEWorkflow(QualityDiversityWorkflow):
     """PGA-MAP-Elites: offspring by variation, and by gradients of a learner that learns from all transitions.
 
     Attributes:
-        learner: off-policy workflow with critics that improve a policy (algorithm 2), TD3 in the paper; it makes its ``updates_per_iteration`` in each
-            generation.
+        learner: off-policy workflow whose critics improve a policy (algorithm 2), TD3 in the paper; it makes its
+            ``updates_per_iteration`` in each generation.
         gradient_share: fraction of the offspring made by gradients, including the learner's own policy.
         policy_optimizer: optimizer of these offspring (algorithm 4), whose state starts fresh for each.
         policy_updates: number of gradient steps per offspring.

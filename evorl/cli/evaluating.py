@@ -42,14 +42,14 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
     from evorl.execution import programs
     from evorl.execution.restoring import restore
     from evorl.ops.processes import on_host
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
     from evorl.workflows.assembly import workflow_from_config
 
     stored = named.stored
     if not stored.run:
         raise ValueError("Which run? Give its folder: evorl evaluate run=<folder>, or run=latest.")
-    folder = RunFolder.find(stored.run, stored.runs_folder)
+    folder = find_run(stored.run, stored.runs_folder)
     spec, given = changed_spec(folder, stored.trust, overrides, evaluation_settings())
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())

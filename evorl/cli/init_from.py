@@ -28,10 +28,10 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
     chosen = spec.init_from
     if chosen.run is None:
         return spec, None
-    from evorl.runs.folder import RunFolder
+    from evorl.runs.best_run import find_run
     from evorl.workflows.warm_start import warm_start
 
-    folder = RunFolder.find(chosen.run, spec.stored.runs_folder)
+    folder = find_run(chosen.run, spec.stored.runs_folder)
     spec = dataclasses.replace(spec, init_from=dataclasses.replace(chosen, run=str(folder.path)))
     parts = None if chosen.parts is None else list(chosen.parts)
     return spec, warm_start(workflow, folder.path, parts, chosen.which)

@@ -25,8 +25,8 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
         ValueError: no run is named, or it has no replay buffer of its own, or an empty one.
     """
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
     from evorl.workflows.assembly import workflow_from_config
     from evorl.workflows.off_policy import OffPolicyWorkflow
     from evorl.workflows.recorded_steps import save_recorded_steps
@@ -34,7 +34,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     stored = named.stored
     if not stored.run:
         raise ValueError("Which run? Give its folder: evorl save-replay run=<folder>, or run=latest.")
-    folder = RunFolder.find(stored.run, stored.runs_folder)
+    folder = find_run(stored.run, stored.runs_folder)
     spec, _ = changed_spec(folder, stored.trust, overrides, evaluation_settings())
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())

@@ -107,8 +107,8 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     """
     request = _request(arguments)
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
     from evorl.runs.stored import stored_spec
     from evorl.workflows.assembly import workflow_from_config
 
@@ -116,7 +116,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
         from evorl.rendering.video_file import require_encoder
 
         require_encoder()
-    folder = RunFolder.find(request.run, request.runs_folder)
+    folder = find_run(request.run, request.runs_folder)
     spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
     env = spec.workflow["env"]
     if _library_of(env) != "pettingzoo":  # of which all agents are rows, and copies are built to draw

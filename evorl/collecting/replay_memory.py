@@ -102,19 +102,24 @@ class ReplayMemory:
             ValueError: entries, shapes or dtypes differ from the first transitions.
         """
         leaves = self._state.fitting_leaves(transitions) if isinstance(self._state, HostRing) else None
-        batch = transitions if leaves is not None else self._complete(transitions)
-        if self._state is None:
-            self._state = self._empty(batch)
-        if isinstance(self._state, HostRing):
-            leaves = self._host_leaves(self._state, batch) if leaves is None else leaves
+        if isinstance(self._state, HostRing) and leaves is not None:
             total = len(leaves[0])
             self._state.add(leaves)
         else:
-            total = num_rows(batch)
-            self._add_to_device(self._state, batch)
+            total = self._store_complete(self._complete(transitions))
         indices = self._indices_of_new(total)
         self._num_added += total
         return indices
+
+    def _store_complete(self, batch: PyTreeDict) -> int:
+        """Add transitions ``[T, B, ...]`` with all entries; return T."""
+        if self._state is None:
+            self._state = self._empty(batch)
+        if isinstance(self._state, HostRing):
+            self._state.add(self._host_leaves(self._state, batch))
+        else:
+            self._add_to_device(self._state, batch)
+        return num_rows(batch)
 
     def _empty(self, batch: PyTreeDict) -> ReplayState | HostRing:
         spec = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), batch)

@@ -20,8 +20,8 @@ from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
 from evorl.reports.seed_choice import SeedChoice, choose_seed
+from evorl.runs.best_run import find_run
 from evorl.runs.checkpointer import RunCheckpointer
-from evorl.runs.folder import RunFolder
 from evorl.runs.stored import stored_spec
 from evorl.types import State
 from evorl.workflows.assembly import workflow_from_config
@@ -93,7 +93,7 @@ def stored_policy(
         CheckpointError: there is no such checkpoint.
         ValueError: an argument cannot be, in words.
     """
-    folder = RunFolder.find(run, runs_folder)
+    folder = find_run(run, runs_folder)
     spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
     prepare_for(spec)
     workflow = workflow_from_config(spec.workflow_config())

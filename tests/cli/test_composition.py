@@ -10,6 +10,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import as_filed, compose_config, config_folder
+from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
 from evorl.workflows.assembly import workflow_from_config
 
@@ -76,3 +77,57 @@ def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
         config = OmegaConf.to_container(compose("config", [*overrides, "gae_lambda=0.5"]))
     assert (config["num_epochs"], config["gae_lambda"]) == (7, 0.5)
     assert config["agent"]["clip_epsilon"] == 0.2
+
+
+class OwnSearch(EvoOptimizer):
+    """Attributes:
+    step_size: of the mean.
+    initial_std: of samples.
+    """
+
+    pop_size: int = 24
+    step_size: float = 0.5
+    initial_std: float = 0.2
+
+
+def own_gradient_optimizer(learning_rate):
+    """Return something."""
+    return learning_rate
+
+
+@pytest.mark.parametrize("agent", ["ec/openes", "ec/cmaes", "ec/ga", "ec/vanilla_es"])
+@pytest.mark.parametrize("name", [f"{__name__}:OwnSearch", "cmaes", "evosax/SNES"])
+def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: str) -> None:
+    """Neither the defaults of the agent's search, nor those that the agent's file gives, remain."""
+    config = compose_config([f"agent={agent}", f"optimizer={name}", "optimizer.initial_std=0.7", "env=acrobot"])
+    optimizer = dict(config.optimizer)
+    assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)
+    fields = {
+        "cmaes": {"pop_size", "num_elites", "initial_std"},
+        "evosax/SNES": {"pop_size", "initial_std", "num_populations", "params"},
+    }.get(name, {"pop_size", "step_size", "initial_std"})
+    assert set(optimizer) == fields
+    if "OwnSearch" in name:
+        assert optimizer["pop_size"] == 24
+
+
+def test_the_search_of_an_agent_has_the_settings_of_its_file() -> None:
+    optimizer = compose_config(["agent=ec/ga", "env=acrobot"]).optimizer
+    assert (optimizer.pop_size, optimizer.num_elites, optimizer.crossover.kind) == (128, 8, "units")
+    assert compose_config(["agent=ec/ga", "optimizer=ga", "env=acrobot"]).optimizer == optimizer
+
+
+def test_a_part_of_an_agent_has_a_search_of_ones_own() -> None:
+    overrides = ["agent=erl/erl", "evolution=ga", f"optimizer={__name__}:OwnSearch"]
+    assert set(compose_config(overrides).optimizer) == {"name", "pop_size", "step_size", "initial_std"}
+
+
+def test_a_gradient_optimizer_is_its_name_alone() -> None:
+    usual = compose_config(["agent=ppo"]).optimizer
+    for name in ("sgd", f"{__name__}:own_gradient_optimizer"):
+        assert compose_config(["agent=ppo", f"optimizer={name}"]).optimizer == {**usual, "name": name}
+
+
+def test_a_search_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no module 'no_such_module'"):
+        compose_config(["agent=ec/openes", "optimizer=no_such_module:X"])
