@@ -60,7 +60,7 @@ _PREFIXES = {
     "dm": "playground", "minigrid": "xminigrid", "robotics": "gymnasium", "mpe": "jaxmarl", "openai": "gymnasium",
     "openaigym": "gymnasium", "openaigymnasium": "gymnasium", "dmcontrolsuite": "playground",
 }  # fmt: skip
-# Simulators that connect over the network, in an app of ``evorl new``, and the start of their names elsewhere.
+# App of ``evorl new`` with a remote simulator -> start of its environments' names in other frameworks.
 _APPS = {"vizdoom": "vizdoom", "deepmind-lab": "deepmindlab"}
 _VERSION = re.compile(r"[-_]v\d+$", re.IGNORECASE)
 _DECORATIONS = re.compile(r"(noframeskip|deterministic|ramdeterministic|bulletenv|mujocoenv|env)$")
@@ -133,7 +133,7 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
 
 
 def describe_library(name: str) -> str:
-    """Format how environments of a library are named, with a leading space; empty unless ``name`` is that of a library.
+    """Format an example of a library's environment names, with a leading space; empty unless ``name`` is a library.
 
     Args:
         name: as it was typed: the library as evorl or other frameworks call it, alone or before a slash.
@@ -143,8 +143,8 @@ def describe_library(name: str) -> str:
     for app, start in _APPS.items():
         if key.startswith(start) or app in called_here(prefix, _APPS):
             return (
-                f" Simulators of {app} connect over the network: evorl new <folder> env={app} makes an app with one, "
-                "which evorl run trains in."
+                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one; "
+                "train in it with evorl run."
             )
     library = _PREFIXES.get(key, prefix.lower())
     examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]

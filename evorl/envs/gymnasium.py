@@ -146,7 +146,7 @@ class _GymnasiumEnv(HostVectorEnv):
 
 
 def _own_limit(env: Any) -> int | None:
-    """Return the time limit of an environment without a spec, such as a user's: of a wrapper, or as an attribute."""
+    """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
     limits = [getattr(env.unwrapped, "max_episode_steps", None)]
     while env is not env.unwrapped:
         limits.append(getattr(env, "_max_episode_steps", None))  # of Gymnasium's TimeLimit

@@ -77,7 +77,7 @@ def as_flag(flag: Any, name: str) -> bool:
 
 
 def as_metric(info: Mapping[str, Any], name: str) -> float:
-    """Return a number that ``info`` must have at every step; raise ``HostEnvError`` where it has none."""
+    """Return a number that ``info`` must have at every step; raise ``HostEnvError`` if it is missing or invalid."""
     if name not in info:
         raise HostEnvError(
             f"info has no {name!r}, which env.metrics names, and has {sorted(map(str, info))}: give it at every step, "
