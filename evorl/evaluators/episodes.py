@@ -58,8 +58,8 @@ class EpisodeOutcomes(PyTreeData):
         transitions: every step, ``[B, T, ...]``, as returned by a rollout. Entries past ``lengths`` are undefined; a
             truncated episode is ``done`` at its last step. ``None`` unless recorded.
         steps: an ``EpisodeSteps`` of the first n episodes; ``None`` unless recorded.
-        faults: first step, from 0, at which the environment returned non-finite values although all earlier actions were
-            finite (``NO_FAULT`` without one), and 0 for rewards, 1 for observations; int32 ``[B, 2]``. ``None`` unless
+        faults: first step, from 0, at which the environment returned non-finite values after finite actions only
+            (``NO_FAULT`` without one), and 0 for rewards, 1 for observations; int32 ``[B, 2]``. ``None`` unless
             requested.
     """
 

@@ -30,8 +30,8 @@ def train_side_by_side(
         num_iterations: number of iterations.
 
     Returns:
-        Metrics ``[P]``, averaged over the iterations (``episodes`` and ``timesteps``, if reported, are summed; faults of
-        environments are those of each iteration, ``[N, P, 3]``), and the new state of the members.
+        Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
+        if reported, are summed; faults of environments are those of each iteration, ``[N, P, 3]``.
     """
 
     def one_iteration(members: State, _: None) -> tuple[State, PyTreeDict]:
