@@ -74,6 +74,13 @@ class PyTreeDict(dict):
     def update(self, *args: Any, **kwargs: Any) -> None:
         put = super().__setitem__
         entries = args[0] if len(args) == 1 and type(args[0]) is dict and not kwargs else dict(*args, **kwargs)
+        if (
+            _DICT_NAMES.isdisjoint(entries)
+            and {*map(type, entries)} == _STRINGS
+            and _CONTAINERS.isdisjoint(map(type, entries.values()))
+        ):
+            super().update(entries)  # nothing to refuse or to convert
+            return
         for key, value in entries.items():
             if not isinstance(key, str) or key in _DICT_NAMES:
                 raise _wrong_key(key)
@@ -108,7 +115,8 @@ class PyTreeDict(dict):
 
 
 _DICT_NAMES = frozenset(dir(dict))
-_CONTAINERS = (dict, list, tuple)
+_STRINGS = frozenset({str})
+_CONTAINERS = frozenset({dict, list, tuple})
 
 
 def _wrong_key(key: Any) -> AttributeError:
