@@ -51,9 +51,7 @@ class PyTreeDict(dict):
         self.update(*args, **kwargs)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if not isinstance(key, str) or key in _DICT_NAMES:
-            raise _wrong_key(key)
-        super().__setitem__(key, _convert_mappings(value) if type(value) in _CONTAINERS else value)
+        self.update({key: value})
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -71,12 +69,17 @@ class PyTreeDict(dict):
             raise AttributeError(f"no entry {name!r} to delete") from None
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        put = super().__setitem__
         entries = args[0] if len(args) == 1 and type(args[0]) is dict and not kwargs else dict(*args, **kwargs)
-        for key, value in entries.items():
-            if not isinstance(key, str) or key in _DICT_NAMES:
-                raise _wrong_key(key)
-            put(key, _convert_mappings(value) if type(value) in _CONTAINERS else value)
+        for key in entries:
+            if not isinstance(key, str):
+                raise AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
+            if key in _DICT_NAMES:
+                raise AttributeError(
+                    f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name."
+                )
+        if not _CONTAINERS.isdisjoint(map(type, entries.values())):
+            entries = {key: _convert_mappings(value) for key, value in entries.items()}
+        super().update(entries)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -104,16 +107,6 @@ class PyTreeDict(dict):
 
     def __reduce__(self) -> tuple:
         return (type(self), (dict(self),))
-
-
-_DICT_NAMES = frozenset(dir(dict))
-_CONTAINERS = (dict, list, tuple)
-
-
-def _wrong_key(key: Any) -> AttributeError:
-    if not isinstance(key, str):
-        return AttributeError(f"PyTreeDict keys must be strings, got {key!r} of type {type(key).__name__}.")
-    return AttributeError(f"PyTreeDict key {key!r} would hide the dict method of that name: choose another name.")
 
 
 def _convert_mappings(value: Any) -> Any:
@@ -155,6 +148,7 @@ def pytree_field(*, static: bool | None = None, setting: bool = True, **kwargs: 
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
+_DICT_NAMES, _CONTAINERS = frozenset(dir(dict)), frozenset({dict, list, tuple})
 _STATIC_TYPES = (bool, int, str, bytes, enum.Enum, type, np.dtype)
 
 

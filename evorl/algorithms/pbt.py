@@ -176,9 +176,8 @@ class PBTWorkflow(Workflow):
         """
         rows = collectives.local_indices(self.pop_size, MEMBER_AXIS)
         members = state.members | state.shared | {"hyper_parameters": state.hyper_parameters[rows]}
-        members.iterations = state.iterations.times(self.iterations_per_generation)
-        num_iterations = self.iterations_per_generation
-        metrics, members = train_side_by_side(self._step_of_member, members, state.shared, num_iterations)
+        members.iterations = state.iterations.times(count := self.iterations_per_generation)
+        metrics, members = train_side_by_side(self._step_of_member, members, state.shared, count)
         faults = take_faults(metrics, self.inner.timesteps_per_iteration // self.inner.env.num_envs)
         if self.score == "evaluation":
             scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return
@@ -189,8 +188,7 @@ class PBTWorkflow(Workflow):
         batch = SampleBatch(rewards=jnp.where(healthy, scores, -jnp.inf), extras=extras)
         shared = State({name: members.pop(name) for name in state.shared})
         del members["iterations"], members["hyper_parameters"]
-        state = state.replace(members=members, shared=shared)
-        return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state
+        return collectives.gather_rows(batch, mesh_axis=MEMBER_AXIS), state.replace(members=members, shared=shared)
 
     def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
         hyper_parameters = state.pop("hyper_parameters")

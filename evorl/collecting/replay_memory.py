@@ -161,7 +161,7 @@ class ReplayMemory:
             the buffer cannot be sampled.
         """
         state, count = self._state, 1 if num_batches is None else num_batches
-        if state is None or len(self) == 0:
+        if state is None or self._num_added == 0:
             return None
         if isinstance(state, HostRing):
             batches = self._sample_on_host(state, batch_size, count)

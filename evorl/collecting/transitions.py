@@ -97,11 +97,16 @@ def as_columns(steps: Sequence[Step], done_means: str) -> PyTreeDict:
         terminations, truncations = np.array((termination, truncation), np.bool_)
         truncations = truncations > terminations
         ends = terminations | truncations
+    if obs[0].__class__ is np.ndarray is next_obs[0].__class__:  # at once: making an array takes longer than copying it
+        both = _column("obs", obs + next_obs)
+        all_obs, all_next_obs = both[: len(steps)], both[len(steps) :]
+    else:
+        all_obs, all_next_obs = _column("obs", obs), _column("next_obs", next_obs)
     columns = {
-        "obs": _column("obs", obs),
+        "obs": all_obs,
         "actions": _column("actions", actions),
         "rewards": np.asarray(rewards, np.float32),
-        "next_obs": _column("next_obs", next_obs),
+        "next_obs": all_next_obs,
         "dones": ends if done_means == "either" else terminations,
         "termination": terminations,
         "truncation": truncations,

@@ -47,8 +47,8 @@ def env_faults(experience: Any) -> jax.Array | None:
     """Return the first step at which an environment returned non-finite values.
 
     Args:
-        experience: data collected by a workflow. Episodes of a generation have no fault while any return is finite, as
-            one individual of many may break its simulation.
+        experience: data collected by a workflow. A generation has no fault while any of its episodes has a finite return
+            and finite values, as one individual of many may break its simulation.
 
     Returns:
         int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
@@ -81,10 +81,11 @@ def env_faults(experience: Any) -> jax.Array | None:
 
 
 def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
-    """Return the first fault ``[3]`` of the episodes of a generation, none while any of the returns is finite."""
+    """Return the first fault ``[3]`` of the episodes of a generation, none while any of them is sound."""
     rows = faults.reshape(-1, faults.shape[-1])
     at = jnp.argmin(rows[:, 0])
-    step = jnp.where(jnp.isfinite(returns).any(), _NONE, rows[at, 0])
+    is_sound = jnp.isfinite(returns) & (faults[..., 0] == _NONE)
+    step = jnp.where(is_sound.any(), _NONE, rows[at, 0])
     return jnp.stack([step, at, rows[at, 1]]).astype(jnp.int32)
 
 
@@ -173,7 +174,7 @@ def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, i
         who += f" of {workflow.describe_row(seed)}"
     elif num_seeds > 1:
         who += f" of seed {seed}"
-    generation = "" if per_env else ", in which no return is finite"
+    generation = "" if per_env else ", in which no episode is free of such numbers"
     return _described(workflow.env, who, kind, f"{moment}, in iteration {iteration:,}{generation}")
 
 

@@ -59,15 +59,15 @@ def rollouts(what: str, rollout_length: int, batch_size: int, capacity: int) -> 
 
 def prepare() -> Callable[[], dict[str, Any]]:
     settings = read_settings()
-    num_rollouts = settings.pop("num_rollouts")
-    rollout = rollouts(**settings)
+    num_rollouts, rollout_length = settings["num_rollouts"], settings["rollout_length"]
+    rollout = rollouts(settings["what"], rollout_length, settings["batch_size"], settings["capacity"])
 
     def run() -> None:
         for _ in range(num_rollouts):
             rollout()
 
     run()
-    return lambda: timed(num_rollouts * settings["rollout_length"], run)
+    return lambda: timed(num_rollouts * rollout_length, run)
 
 
 if __name__ == "__main__":
