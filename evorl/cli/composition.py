@@ -178,6 +178,7 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
     else:
         complete = completed_optimizer(settings)
     for setting, base in _bases_of_kinds().items():
+        _in_file.pop(f"{package}{setting}", None)
         kind = complete.get(setting, {}).get("name")
         if kind is None or not _is_kind(kind, base):
             continue
@@ -230,9 +231,9 @@ def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
 def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
     """Return what a short form ``group=name`` stands for: a name, with its settings where these depend on it."""
     base = _bases_of_kinds().get(group.rpartition(".")[2])
-    if base is None or not _is_kind(name, base):
+    in_file = _in_file.get(group)
+    if base is None or in_file is None or not _is_kind(name, base):
         return {"name": name}
-    in_file = _in_file.get(group, {})
     if in_file.get("name") != name:  # another kind has its defaults, and the file's value where it has none
         from evorl.config.nodes import default_of, described_node
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS
 from evorl.config.names import load, no_such
+from evorl.config.own_parts import describe_own_error
 from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
 
@@ -42,6 +43,8 @@ def errors_in_words(config_folder: Path) -> Iterator[None]:
             _exit(error, config_error_in_words(error, config_folder))
         if isinstance(error, RuntimeError) and (text := _machine_error_in_words(error)):
             _exit(error, text)
+        if text := describe_own_error(error):
+            _exit(error, f"{text} {TRACEBACK_VARIABLE}=1 shows the traceback.")
         if not isinstance(error, (ValueError, ArithmeticError, OSError, ImportError)):
             raise
         _exit(error, str(error))

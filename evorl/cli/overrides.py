@@ -28,9 +28,14 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     Raises:
         ValueError: one of them does not exist or has no such setting.
     """
-    from evorl.config.own_parts import own_part
+    from evorl.config.own_parts import own_class, own_part
+    from evorl.runs.recording import Recorder
 
-    return [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    parts = [own_part(recorder, "recorders.own", num_inputs=1) for recorder in spec.recorders.own]
+    for part in parts:
+        if isinstance(part.function, type):
+            own_class(part.name, Recorder, "recorders.own")
+    return parts
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:

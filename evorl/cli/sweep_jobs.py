@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,12 @@ def combinations(overrides: Sequence[str]) -> Iterator[tuple[list[str], dict[str
             varied.append(key)
     for job in itertools.product(*choices.values()):
         given = dict(zip(choices, job, strict=True))
-        yield list(job), {key.lstrip("+"): given[key].partition("=")[2] for key in varied}
+        yield list(job), {key.lstrip("+"): _shown(given[key].partition("=")[2]) for key in varied}
+
+
+def _shown(value: str) -> str:
+    """Return a value of Hydra's grammar for a person: without the backslashes before its marks."""
+    return value if value[:1] in ("'", '"') else re.sub(r"\\([\\()\[\]{}:=, \t])", r"\1", value)
 
 
 def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from evorl.cli.composition import compose_config
 from evorl.cli.errors import config_names, dotted_keys
 from evorl.cli.settings import commented_settings, run_comments
+from evorl.config.command_lines import shell_word
 from evorl.config.names import no_such
 from evorl.config.other_words import called_here
 
@@ -24,6 +26,8 @@ def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) ->
         error: of the composition, which may know the config in which the key was not found.
         folder: the config tree.
     """
+    if (argument := _mapping_with_own_name(key)) is not None:
+        return f"settings of a class of your own are added by a plus: {shell_word(f'+{argument}')}"
     config = _composed(key, error)
     if (off := _setting_that_is_off(key, config)) is not None:
         return f"there is no {key} to set, since {off} is null. {_example(off, key, folder)}"
@@ -35,6 +39,14 @@ def unknown_key_in_words(key: str, error: BaseException | None, folder: Path) ->
     told = ", ".join(agents[:_AGENTS_TOLD]) + (" ..." if len(agents) > _AGENTS_TOLD else "")
     yours = "evorl train agent=... --cfg job shows what yours has."
     return f"there is no config key {key!r} here: it is a setting of other agents ({told}). {yours}"
+
+
+def _mapping_with_own_name(key: str) -> str | None:
+    """Return the argument ``x={name: module:Class, ...}`` of the command line that gives the key ``x.name``."""
+    above, _, name = key.rpartition(".")
+    pattern = re.compile(rf"{re.escape(above)}=\{{.*\bname:\s*['\"]?[\w.]+:\w+", re.DOTALL)
+    arguments = sys.argv[1:] if above and name == "name" else []
+    return next((argument for argument in arguments if pattern.match(argument)), None)
 
 
 def _composed(key: str, error: BaseException | None) -> Mapping[str, Any]:

@@ -7,12 +7,15 @@ import difflib
 import importlib
 import pkgutil
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
-from evorl.config.gate import admit
+from evorl.config.gate import ForeignCodeError, admit
 
 SHIPPED_WORKFLOWS = "evorl.algorithms"  # package of the classes that a config may name as its workflow
+OWN_MODULES: set[str] = set()  # modules outside evorl that settings named
 _LISTED = 12  # maximum number of valid names that are listed in addition to a suggestion
 _MEANT = 3  # maximum number of suggested synonyms
 
@@ -77,19 +80,60 @@ def load_named(path: Any, setting: str, shipped: str | None = None) -> Callable[
     if not (isinstance(path, str) and module_name and colon and name):
         raise ValueError(f"{setting} must be like package.module:function, got {path!r}.")
     admit(path, setting, shipped)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module exists, but a module that it imports is missing
-        raise ValueError(
-            f"{setting}={path}: Python finds no module {error.name!r}. Add its folder to PYTHONPATH, or install it."
-        ) from error
+    module = _import_for(module_name, f"{setting}={path}")
     function = getattr(module, name, None)
     if not callable(function):
         functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
         raise ValueError(f"{setting}={path}: {no_such(f'function of {module_name}', name, functions)}")
     return function
+
+
+def _import_for(module_name: str, setting: str) -> ModuleType:
+    """Import the module that a setting names.
+
+    Args:
+        module_name: of the module; the gate has admitted it.
+        setting: with its value, for messages.
+
+    Raises:
+        ValueError: there is no such module, or an error ends its import; the message has the error and its place.
+    """
+    try:
+        module = importlib.import_module(module_name)
+    except ForeignCodeError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+            raise ValueError(
+                f"{setting}: Python finds no module {missing!r}. Put the folder that holds it on PYTHONPATH, or "
+                "install it."
+            ) from error
+        # A module of evorl that lacks a package says so itself.
+        if module_name.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error
+    if module_name.partition(".")[0] != __name__.partition(".")[0]:
+        OWN_MODULES.add(module_name)
+    return module
+
+
+def describe_error(error: BaseException, file: str | None = None, line: int | None = None) -> str:
+    """Format an error of a user's code: its type, its text in one line, and its place, which ends the sentence.
+
+    Args:
+        error: that was raised.
+        file: where; by default the file of a syntax error, else that of the last frame of the traceback.
+        line: in that file.
+    """
+    if file is None and isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    elif file is None and (frames := traceback.extract_tb(error.__traceback__)):
+        file, line = frames[-1].filename, frames[-1].lineno
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    text = " ".join(text.split())
+    place = f" ({file}, line {line})" if file else ""
+    return f"{type(error).__name__}{f': {text}' if text else ''}{place}."
 
 
 def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
@@ -107,7 +151,7 @@ def load_class(path: Any, setting: str, shipped: str | None = None) -> Any:
     admit(str(path), setting, shipped)
     module_name, _, class_name = str(path).rpartition(".")
     try:
-        return getattr(importlib.import_module(module_name), class_name)
+        return getattr(_import_for(module_name, f"{setting}={path}"), class_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{setting}={path!r} names no class that can be imported ({error}): use the form package.module.Class."

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from evorl.config.names import load_named, no_such
+from evorl.config.names import OWN_MODULES, describe_error, load_named, no_such
 
 
 def is_own_name(value: Any) -> bool:
@@ -40,6 +41,22 @@ def own_class(name: str, base: type, setting: str) -> Any:
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise ValueError(f"{setting}={name} must be a class that inherits from {base.__module__}.{base.__qualname__}.")
     return cls
+
+
+def describe_own_error(error: BaseException) -> str | None:
+    """Describe an error that the code of a user-defined part raised, in one sentence with its module and line.
+
+    Returns:
+        ``None`` if other code raised it: the last frame of the traceback that is of evorl or of the user is evorl's.
+    """
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] == __name__.partition(".")[0]:
+            return None
+        if module in OWN_MODULES:
+            described = describe_error(error, frame.f_code.co_filename, line)
+            return f"{module}, a module of yours, failed in {frame.f_code.co_name}: {described}"
+    return None
 
 
 @dataclasses.dataclass(frozen=True)

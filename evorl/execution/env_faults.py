@@ -47,8 +47,8 @@ def env_faults(experience: Any) -> jax.Array | None:
     """Return the first step at which an environment returned non-finite values.
 
     Args:
-        experience: data collected by a workflow. A generation has no fault while any of its episodes has a finite return
-            and finite values, as one individual of many may break its simulation.
+        experience: data collected by a workflow. A generation has no fault while any of its episodes has a finite
+            return and finite values, as one individual of many may break its simulation.
 
     Returns:
         int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.config.names import did_you_mean, load_named, no_such
-from evorl.config.own_parts import OwnPart, is_own_name, own_part
+from evorl.config.own_parts import OwnPart, is_own_name, own_class, own_part
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "celu": jax.nn.celu,
@@ -155,9 +155,15 @@ def build_activation(config: Any) -> Activation:
 
 
 def own_network_part(config: Any, setting: str) -> OwnPart:
-    """Import a function of an array, or a module of Flax; see ``evorl.config.own_parts.own_part``."""
+    """Import a function of an array, or a module of Flax; see ``evorl.config.own_parts.own_part``.
+
+    Raises:
+        ValueError: it is a class of another kind, or see there.
+    """
     name = config["name"] if isinstance(config, Mapping) else config
     is_module = isinstance(load_named(name, setting), type)
+    if is_module:
+        own_class(name, nn.Module, setting)
     return own_part(config, setting, num_inputs=0 if is_module else 1)
 
 

@@ -196,7 +196,12 @@ def build_cell(config: Any) -> Cell | None:
     options = dict(config) if isinstance(config, Mapping) else {"name": config}
     kind = options.pop("name", None)
     if is_own_name(kind):
-        own_class(kind, nn.Module, "recurrent.name")
+        cls = own_class(kind, nn.Module, "recurrent.name")
+        if missing := [name for name in ("initial_state", "inputs", "__call__") if not hasattr(cls, name)]:
+            raise ValueError(
+                f"recurrent.name={kind} lacks {' and '.join(missing)}: a cell has the methods initial_state, inputs "
+                "and __call__ as evorl.networks.recurrent.GRU has them."
+            )
         return own_part(config, "recurrent").call()
     if not isinstance(kind, str) or kind not in _CELLS:
         raise ValueError(no_such("recurrent cell", kind, (*_CELLS, "null")))

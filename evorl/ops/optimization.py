@@ -65,6 +65,21 @@ def _maker(name: str) -> Callable[..., optax.GradientTransformation]:
     return name.function if isinstance(name, OwnName) else getattr(optax, name)
 
 
+def _made(name: str, rate: Any, **options: Any) -> optax.GradientTransformation:
+    """Make an optimizer.
+
+    Raises:
+        ValueError: a user-defined function returns something else.
+    """
+    made = _maker(name)(rate, **options)
+    if not (hasattr(made, "init") and hasattr(made, "update")):
+        raise ValueError(
+            f"optimizer.name={name} must return an optax optimizer, such as optax.adam(learning_rate), got "
+            f"{type(made).__name__}."
+        )
+    return made
+
+
 class Switch(PyTreeNode):
     """Optimizer option that affects the structure of the computation: static, not data."""
 
@@ -109,6 +124,12 @@ class Optimizer(PyTreeNode):
         if self.name not in typing.get_args(OptimizerName) and not isinstance(self.name, OwnName):
             valid = ", ".join(typing.get_args(OptimizerName))
             raise ValueError(f"optimizer.name must be one of {valid}; got {self.name!r}.")
+        function = self.name.function if isinstance(self.name, OwnName) else None
+        if isinstance(function, type) and not (hasattr(function, "init") and hasattr(function, "update")):
+            raise ValueError(
+                f"optimizer.name={self.name} is no gradient optimizer: name a function that takes the learning rate "
+                "first and returns one of optax."
+            )
         if self.beta1 is not None and "b1" not in _arguments(self.name):
             raise ValueError(
                 f"optimizer.beta1 is for adam and its variants, but optimizer.name is {self.name}: remove one of them."
@@ -141,7 +162,7 @@ class Optimizer(PyTreeNode):
         for field, argument in _ARGUMENTS_OF_FIELDS.items():
             if getattr(self, field) is not None and argument in _arguments(self.name):
                 options[argument] = getattr(self, field)
-        make = _maker(self.name)
+        make = functools.partial(_made, self.name)
         parts = [] if self.max_grad_norm is None else [optax.clip_by_global_norm(self.max_grad_norm)]
         if self.weight_decay is None or "weight_decay" in options:
             return optax.chain(*parts, make(rate, **options))

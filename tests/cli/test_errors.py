@@ -11,6 +11,7 @@ from hydra import compose, initialize_config_dir
 
 from evorl.cli.composition import compose_config, config_folder
 from evorl.cli.errors import TRACEBACK_VARIABLE, errors_in_words, print_any_character
+from evorl.config.names import load_named
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +129,17 @@ def test_a_name_is_of_the_agent_that_was_chosen(
         with pytest.raises(SystemExit), errors_in_words(config_folder()):
             compose_config(overrides)
         assert capsys.readouterr().err.startswith(f"Error: {expected}")
+
+
+def test_an_error_of_own_code_ends_in_a_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "part_that_fails.py").write_text("def part(x):\n    return x[3]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    part = load_named("part_that_fails:part", "part")
+    with pytest.raises(SystemExit), errors_in_words(folder):
+        part([])
+    printed = capsys.readouterr().err
+    parts = ["part_that_fails", "IndexError", "part_that_fails.py, line 2", TRACEBACK_VARIABLE]
+    assert [part for part in parts if part not in printed] == []
+    assert len(printed.splitlines()) == 1

@@ -59,3 +59,9 @@ def test_runs_that_one_program_could_train_say_so(overrides: list[str], words: s
 
 def test_flags_are_those_of_every_job() -> None:
     assert split_arguments(["-m", "a=1", "--config-dir", "x", "b=2"]) == (["a=1", "b=2"], ["--config-dir", "x"])
+
+
+def test_names_of_own_parts_are_shown_as_they_are_written() -> None:
+    jobs = list(combinations(["optimizer=adam,my_parts:sgd", "title='a b',c"]))
+    assert [setting["optimizer"] for _, setting in jobs[::2]] == ["adam", "my_parts:sgd"]
+    assert jobs[0][1]["title"] == "'a b'"

@@ -26,6 +26,10 @@ from evorl.cli.errors import errors_in_words
             ["agent=ppo", "tau=0.1"],
             "it is a setting of other agents (crossq, ddpg, discor, dqn, fast_td3, iql, r2d2, rainb",
         ),
+        (
+            ["agent=td3", "env=pendulum", "agent.noise={name: my_parts:Noise, width: 3}"],
+            "'+agent.noise={name: my_parts:Noise, width: 3}'",
+        ),
         (["agent=ppo", "optimizer.lr=1e-3"], "no config key 'optimizer.lr'. Did you mean 'optimizer.learning_rate'?"),
         (
             ["agent=ppo", "optimizer={lr: 1e-3}"],

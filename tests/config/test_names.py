@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evorl.config.names import did_you_mean, missing_in_words, no_such
+from evorl.config.names import did_you_mean, load_class, load_named, missing_in_words, no_such
 
 
 def test_the_nearest_name_is_suggested() -> None:
@@ -32,3 +34,33 @@ def test_a_package_that_is_missing_is_told_with_the_line_that_installs_it() -> N
         _import_what_is_missing("not_there", "not-there[all]>=2")
     with pytest.raises(ModuleNotFoundError, match="No module named 'not_there'"):
         _import_what_is_missing("there")
+
+
+_BROKEN = {
+    "import os\nimport not_installed_xyz\n": ["ModuleNotFoundError", "not_installed_xyz", "line 2"],
+    "from json import nothing_like_this\n": ["ImportError", "nothing_like_this", "line 1"],
+    "x = 1\ndef f(:\n    pass\n": ["SyntaxError", "line 2"],
+    "raise ValueError('a\\nb')\n": ["ValueError: a b", "line 1"],
+    "{}['a']\n": ["KeyError: 'a'", "line 1"],
+    "import sys\nsys.exit(3)\n": ["SystemExit: 3", "line 2"],
+}
+
+
+@pytest.mark.parametrize("text", _BROKEN)
+@pytest.mark.parametrize(
+    "read", [lambda path: load_named(f"{path}:f", "part"), lambda path: load_class(f"{path}.f", "part")]
+)
+def test_a_module_that_fails_at_its_import_is_named_with_the_error(
+    text: str, read: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"broken_{list(_BROKEN).index(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=f"part=.*{name}") as error:
+        read(name)
+    assert [part for part in (f"{name}.py", *_BROKEN[text]) if part not in str(error.value)] == []
+
+
+def test_a_module_that_does_not_exist_is_missed() -> None:
+    with pytest.raises(ValueError, match=r"part=no_such.module:f: Python finds no module 'no_such'.*PYTHONPATH"):
+        load_named("no_such.module:f", "part")

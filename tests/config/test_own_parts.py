@@ -12,12 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from omegaconf import OmegaConf
 
 from evorl.algorithms.neuroevolution import NeuroevolutionWorkflow
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.td3 import TD3Workflow
+from evorl.cli.overrides import own_recorders
 from evorl.config.defaults import completed, plain_value
+from evorl.config.names import OWN_MODULES
 from evorl.config.nodes import node_from_config
+from evorl.config.own_parts import describe_own_error
 from evorl.ec.operators.variation import Mutation
 from evorl.ec.optimizers import OPTIMIZERS
 from evorl.networks.recurrent import GRU, build_cell
@@ -125,6 +129,21 @@ def test_nested_settings_may_be_of_a_class_below_ours(my_parts: Any) -> None:
         ),
         (lambda: build_cell({"name": "my_parts:Cell", "sice": 5}), ("'sice'", "'size'")),
         (lambda: build_cell("my_parts:snake"), ("my_parts:snake", "flax", "Module")),
+        (lambda: build_cell("my_parts:Gated"), ("my_parts:Gated", "initial_state and inputs", "GRU")),
+        (lambda: build_torso({"torso": ["my_parts:UniformNoise"]}), ("my_parts:UniformNoise", "flax", "Module")),
+        (lambda: build_torso({"activation": "my_parts:SimpleES"}), ("my_parts:SimpleES", "flax", "Module")),
+        (
+            lambda: node_from_config(Optimizer, {"name": "my_parts:SimpleES"}, "optimizer"),
+            ("my_parts:SimpleES", "gradient optimizer", "learning rate"),
+        ),
+        (
+            lambda: node_from_config(Optimizer, {"name": "my_parts:snake"}, "optimizer").init({"x": jnp.ones(3)}),
+            ("my_parts:snake", "must return an optax optimizer"),
+        ),
+        (
+            lambda: own_recorders(OmegaConf.create({"recorders": {"own": ["my_parts:Gated"]}})),
+            ("recorders.own=my_parts:Gated", "Recorder"),
+        ),
         (
             lambda: NeuroevolutionWorkflow.build_from_config({**CARTPOLE, "optimizer": "my_parts:Gated"}),
             ("my_parts:Gated", "EvoOptimizer"),
@@ -142,3 +161,23 @@ def test_what_does_not_exist_is_refused(build: Any, parts: tuple[str, ...]) -> N
         build()
     for part in parts:
         assert part in str(raised.value)
+
+
+def _raised(function: Any) -> BaseException:
+    with pytest.raises((KeyError, TypeError, ValueError)) as raised:
+        function()
+    return raised.value
+
+
+def test_an_error_of_own_code_is_told_with_its_module_and_line(my_parts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\ndef layer(x):\n    raise KeyError('boo')\n\ndef wrong(x):\n    return x @ x.T.reshape(7)\n"
+    exec(compile(text, "their_file.py", "exec", dont_inherit=True), vars(my_parts))
+    monkeypatch.setattr("evorl.config.names.OWN_MODULES", OWN_MODULES | {"my_parts"})
+    for name, parts in {"layer": ["KeyError: 'boo'", "line 3"], "wrong": ["TypeError", "line 6"]}.items():
+        network = build_torso({"torso": [f"my_parts:{name}"]})
+        described = describe_own_error(_raised(lambda network=network: network.init(jax.random.key(0), jnp.ones(3))))
+        assert described is not None
+        parts = [*parts, "my_parts, a module of yours", f"failed in {name}", "their_file.py"]
+        assert [part for part in parts if part not in described] == []
+    ours = _raised(lambda: build_torso({"torso": ["my_parts:Gate"]}))
+    assert describe_own_error(ours) is None
