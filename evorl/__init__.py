@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from evorl.distribution import installed_version
 
 if TYPE_CHECKING:
-    from evorl.agent import Agent, AgentState, RandomAgent
+    from evorl.agent import Agent, AgentState
+    from evorl.agents.random_actions import RandomAgent
     from evorl.sample_batch import SampleBatch
     from evorl.types import PyTreeData, PyTreeDict, PyTreeNode, State, pytree_field
 

@@ -41,15 +41,13 @@ T = TypeVar("T")
 class PyTreeDict(dict):
     """A dict whose entries are also attributes, registered as a pytree with sorted keys.
 
-    Nested plain mappings are converted, so ``d.a.b`` works at any depth. The tree structure does not depend on the
-    insertion order.
+    Nested plain mappings are converted, so ``d.a.b`` works at any depth. Insertion order does not affect the structure.
 
     Raises:
         AttributeError: a key has the name of a ``dict`` method (``items``, ``update`` ...) or is not a string.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__()
         self.update(*args, **kwargs)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -73,8 +71,12 @@ class PyTreeDict(dict):
             raise AttributeError(f"no entry {name!r} to delete") from None
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
+        put = super().__setitem__
+        entries = args[0] if len(args) == 1 and type(args[0]) is dict and not kwargs else dict(*args, **kwargs)
+        for key, value in entries.items():
+            if not isinstance(key, str) or key in _DICT_NAMES:
+                raise _wrong_key(key)
+            put(key, _convert_mappings(value) if type(value) in _CONTAINERS else value)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -260,10 +262,9 @@ def _as_hashable(value: Any) -> Any:
 class PyTreeNode:
     """Base of logic classes: a dataclass registered as a pytree, immutable once ``__post_init__`` has run.
 
-    A field is static if it is declared static or if its annotation can only be structure: ``int``, ``bool``, ``str``,
-    enums, callables and tuples of them. All other fields (``float``, arrays, other nodes) are data. Data fields may
-    hold only arrays or numbers, and static fields must be hashable, so that equal structures have equal hashes and
-    nodes with equal structure share one compiled program.
+    A field is static if it is declared so, or if its annotation can only be structure: ``int``, ``bool``, ``str``,
+    enums, callables and tuples of them. All others (``float``, arrays, nodes) are data, and hold only arrays or
+    numbers. Static fields are hashable, so that nodes of equal structure share one compiled program.
 
     Raises:
         TypeError: a data field holds something other than arrays and numbers, or a static field is not hashable.
@@ -329,10 +330,7 @@ def _check_fields(node: PyTreeNode) -> None:
 
 
 class ByValue:
-    """Base of immutable objects that are compared and hashed by value, so that equal ones share compiled programs.
-
-    The hash is cached, because every call of a compiled method computes it.
-    """
+    """Base of immutable objects compared and hashed by value, so that equal ones share programs; the hash is cached."""
 
     def _identity(self) -> Any:
         """Return a hashable value that is the same for equal objects; by default, an object equals only itself."""

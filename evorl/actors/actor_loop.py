@@ -15,6 +15,7 @@ from evorl.actors.host_loop import stacked_rows
 from evorl.actors.pool import make_pool
 from evorl.actors.supervisor import Supervisor
 from evorl.actors.worker import acting_template, leaves_of, tree_of
+from evorl.execution.collector import PROGRAM
 from evorl.ops.trees import copied
 from evorl.sample_batch import SampleBatch
 from evorl.types import ByValue, PyTreeDict, State
@@ -23,7 +24,7 @@ _WORKER = "evorl.actors.worker:Worker"
 
 
 class Actors(ByValue):
-    """Actors of one training run, started on first use.
+    """Actors of one training run, a ``Collector``; they start on first use.
 
     Args:
         settings: number and kind of actors, and how the learner waits for them.
@@ -36,6 +37,8 @@ class Actors(ByValue):
         self._templates: Any = None
         self._requested_at: dict[int, int] = {}  # number of updates at the time of the request, by actor
         self._num_updates = 0
+
+    is_one_program = False
 
     def check(self, workflow: Any) -> None:
         """Raise ``ValueError`` if a workflow does not support these actors."""
@@ -73,6 +76,10 @@ class Actors(ByValue):
             metrics, state = iterate_once(workflow, state, supervisor)
             rows.append(metrics)
         return stacked_rows(rows), state
+
+    def evaluate(self, workflow: Any, state: State) -> PyTreeDict:
+        """Evaluate in this process."""
+        return PROGRAM.evaluate(workflow, state)
 
     def _started(self, workflow: Any, message: Callable[[str], None]) -> Supervisor:
         if self._supervisor is None:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.execution.collector import ProgramCollector
 from evorl.execution.programs import over_seeds
 from evorl.ops.trees import Flat, Packed, pack
 from evorl.rollout import choose_actions, step_keys, transition_after, without_recurrent_state
@@ -65,6 +66,19 @@ def iterate_on_host(workflow: Any, state: State, num_iterations: int) -> tuple[P
         begun, flat = begun.with_leaves(*following), flat._replace(leaves=leaves)
         rows.append(metrics)
     return stacked_rows(rows), flat.tree().replace(env_state=begun.rollout.tree().env_state)
+
+
+class HostLoop(ProgramCollector):
+    """Collects by a loop on the host that steps simulators between calls of compiled programs."""
+
+    def iterate(
+        self, workflow: Any, state: State, num_iterations: int, message: Callable[[str], None]
+    ) -> tuple[PyTreeDict | None, State]:
+        """Run iterations, see ``iterate_on_host``."""
+        return iterate_on_host(workflow, state, num_iterations)
+
+
+HOST_LOOP = HostLoop(is_one_program=False)
 
 
 def stacked_rows(rows: list[PyTreeDict]) -> PyTreeDict:

@@ -13,14 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from evorl.actors.host_loop import roll_on_host
-from evorl.config.names import load
+from evorl.config.names import SHIPPED_WORKFLOWS, load_class
 from evorl.execution.env_faults import refuse_faulty_rollout
 from evorl.execution.host_errors import host_errors_in_words
 from evorl.rollout import rollout, with_recurrent_state
 from evorl.sample_batch import SampleBatch
 
 Leaves = list[np.ndarray]
-_BUILDER = "evorl.workflows.assembly:workflow_from_config"
 
 
 def leaves_of(tree: Any) -> Leaves:
@@ -81,10 +80,10 @@ class Worker:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.workflow = load(_BUILDER)(config)
+        self.workflow = load_class(config["workflow"], "workflow", SHIPPED_WORKFLOWS).build_from_config(config)
         self._acting, self._env_state, _ = acting_template(self.workflow)
         self._local_state: Any = None  # state of the environments, unless the learner stores it
-        self._uses_host_loop = not self.workflow.is_one_program
+        self._uses_host_loop = not self.workflow.collector.is_one_program
 
     def answer(self, acting: Leaves, env_state: Leaves | None, start_key: np.ndarray | None) -> tuple[Leaves, Leaves]:
         """Collect a rollout.

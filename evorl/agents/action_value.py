@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActionValueSettings
 from evorl.envs.action_spaces import ActionSpaces, num_outputs
 from evorl.envs.env import Env

@@ -12,15 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import (
-    Agent,
-    AgentState,
-    action_distribution,
-    allowed_only,
-    observation_ndim,
-    one_observation,
-    preprocess,
-)
+from evorl.agent import Agent, AgentState, action_distribution
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import ActorCriticSettings
 from evorl.config.names import no_such
 from evorl.config.values import checked_mapping

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from evorl.agent import Agent, AgentState, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState, shipped_agents
+from evorl.agents.observations import observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, differing_torso
 from evorl.envs.env import Env
 from evorl.envs.space import Discrete, Space
@@ -20,6 +21,10 @@ from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
 
 class CriticEnsembleAgent(Agent):
     """Policy and ensemble of critics; target networks are stored as parameters ``target_<name>``.
+
+    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which gives a loss and what is reported
+    of it. The policy need not be the agent's own: populations are improved by it. Of ``batch`` it reads ``obs`` and
+    ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]``.
 
     Attributes:
         policy_network: maps an observation to the parameters ``[..., M]`` of the policy.
@@ -34,6 +39,7 @@ class CriticEnsembleAgent(Agent):
     policy_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
     value_obs_key: str | None = pytree_field(static=True, default=None, kw_only=True)
 
+    improves_policies: ClassVar[bool] = True
     part_settings: ClassVar[PyTreeNode] = CriticEnsembleSettings()
     # Names of the networks that have target networks.
     target_names: ClassVar[tuple[str, ...]] = ("critic",)
@@ -75,6 +81,10 @@ class CriticEnsembleAgent(Agent):
         action = () if isinstance(action_space, Discrete) else (action_space.zeros()[None],)
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
+    def policy_statistics(self, agent_state: AgentState) -> Any:
+        """Return what the policy acts by beside its parameters; without leaves for policies that can be evolved."""
+        return agent_state.extra_state
+
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
         """Return the outputs of the policy network for observations ``[N, ...]``, ``[N, M]``."""
         return apply_network(self.policy_network, policy_params, preprocess(agent_state, obs, self.policy_obs_key))
@@ -97,3 +107,11 @@ class CriticEnsembleAgent(Agent):
             return apply_network(network, params, obs, actions)
         outputs = apply_network(network, params, obs)  # [K, N, A]
         return outputs if actions is None else jnp.take_along_axis(outputs, actions[None, :, None], axis=-1)[..., 0]
+
+
+def policy_improvers() -> list[str]:
+    """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted.
+
+    They are those of the files in ``configs/agent``.
+    """
+    return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from evorl.agent import Agent, AgentState, allowed_only, observation_ndim, one_observation, preprocess
+from evorl.agent import Agent, AgentState
+from evorl.agents.observations import allowed_only, observation_ndim, one_observation, preprocess
 from evorl.agents.part_settings import PolicySettings
 from evorl.distributions import squash
 from evorl.envs.action_spaces import bounded_dimensions, num_outputs

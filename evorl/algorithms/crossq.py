@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, preprocess
+from evorl.agent import AgentState
+from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings, TorsoDifferences, TorsoSettings
 from evorl.algorithms.sac import SACAgent, SACWorkflow, bellman_loss
 from evorl.config.values import require_positive
@@ -51,6 +52,10 @@ class CrossQAgent(SACAgent):
         statistics = PyTreeDict({name: networks[name].pop(STATISTICS, {}) for name in networks})
         params = PyTreeDict(networks, log_temperature=state.params.log_temperature)
         return state.replace(params=params, extra_state=statistics)
+
+    def policy_statistics(self, agent_state: AgentState) -> Any:
+        """Return the running statistics of the policy alone; without ``batch_renorm`` in its network there are none."""
+        return agent_state.extra_state.policy
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:
         """Return the action distributions for observations ``[N, ...]``, using running statistics."""

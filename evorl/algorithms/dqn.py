@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from evorl.agent import AgentState, allowed_only
+from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import TorsoSettings
 from evorl.agents.target_network import init_online_optimizer, update_online_and_target
 from evorl.config.values import check_names, checked_mapping, checked_num_atoms, checked_value

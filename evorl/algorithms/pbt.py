@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import jax.numpy as jnp
 
-from evorl.config.nodes import fields_from_config, plain
+from evorl.config.nodes import fields_from_config
 from evorl.config.search_space import SearchSpace
-from evorl.config.values import check_names, positive, require_positive
+from evorl.config.values import check_names, plain, positive, require_positive
+from evorl.execution.env_faults import watched_step
 from evorl.execution.plan import plan_execution
 from evorl.execution.programs import side_by_side
 from evorl.metrics import WideCounter
@@ -32,6 +33,7 @@ from evorl.workflows.population import (
     SCORE_METRICS,
     healthy_members,
     population_metrics,
+    take_faults,
     train_side_by_side,
     training_scores,
     with_shared_replay,
@@ -177,12 +179,13 @@ class PBTWorkflow(Workflow):
         members.iterations = state.iterations.times(self.iterations_per_generation)
         num_iterations = self.iterations_per_generation
         metrics, members = train_side_by_side(self._step_of_member, members, state.shared, num_iterations)
+        faults = take_faults(metrics, self.inner.timesteps_per_iteration // self.inner.env.num_envs)
         if self.score == "evaluation":
             scores = side_by_side(self._evaluation_of_member, members, tuple(state.shared)).episode_return
             healthy = healthy_members(metrics) & jnp.isfinite(scores)
         else:
             scores, healthy = training_scores(metrics, state.scores[rows]), healthy_members(metrics)
-        extras = PyTreeDict(metrics=metrics, healthy=healthy)
+        extras = PyTreeDict(metrics=metrics, healthy=healthy) | faults
         batch = SampleBatch(rewards=jnp.where(healthy, scores, -jnp.inf), extras=extras)
         shared = State({name: members.pop(name) for name in state.shared})
         del members["iterations"], members["hyper_parameters"]
@@ -191,7 +194,7 @@ class PBTWorkflow(Workflow):
 
     def _step_of_member(self, state: State) -> tuple[PyTreeDict, State]:
         hyper_parameters = state.pop("hyper_parameters")
-        metrics, state = self.member(hyper_parameters).pure_step(state)
+        metrics, state = watched_step(self.member(hyper_parameters), state)
         return metrics, state | {"hyper_parameters": hyper_parameters}
 
     def _evaluation_of_member(self, state: State) -> PyTreeDict:

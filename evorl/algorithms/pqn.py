@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState, allowed_only
+from evorl.agent import AgentState
 from evorl.agents.action_value import ActionValueAgent, values_of_actions
+from evorl.agents.observations import allowed_only
 from evorl.agents.part_settings import ActionValueSettings, TorsoSettings
 from evorl.config.values import require_positive
 from evorl.ops import collectives

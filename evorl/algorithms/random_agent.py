@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import jax
 
-from evorl.agent import AgentState, RandomAgent
+from evorl.agent import AgentState
+from evorl.agents.random_actions import RandomAgent
 from evorl.sample_batch import SampleBatch
 from evorl.types import Key, PyTreeDict
 from evorl.workflows.on_policy import OnPolicyWorkflow

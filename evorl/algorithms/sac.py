@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, action_distribution, allowed_only
+from evorl.agent import AgentState, action_distribution
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.observations import allowed_only
 from evorl.agents.target_network import update_part, with_target_networks
 from evorl.distributions import ActionDistribution
 from evorl.envs.env import Env

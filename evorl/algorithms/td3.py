@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import AgentState, preprocess
+from evorl.agent import AgentState
 from evorl.agents.critic_ensemble import CriticEnsembleAgent
+from evorl.agents.observations import preprocess
 from evorl.agents.part_settings import CriticEnsembleSettings
 from evorl.config.values import checked_num_atoms
 from evorl.envs.action_spaces import ActionSpaces, num_outputs

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import open_dict
 
 from evorl.cli.arguments import check_overrides, overrides_first
 from evorl.cli.commands import run
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.override_text import as_override
-from evorl.cli.overrides import names_a_run, run_settings
+from evorl.cli.overrides import names_a_run, stored_run_settings
 from evorl.cli.training import train_run
+from evorl.runs.spec import RunSpec
 
 if TYPE_CHECKING:
     from evorl.cli.multirun import Trained
@@ -112,16 +113,15 @@ def _as_options(options: Mapping[str, Any]) -> list[str]:
 
 def _trained(arguments: Sequence[str]) -> Trained:
     if names_a_run(arguments, "resume"):
-        usual: Any = OmegaConf.load(config_folder() / "config.yaml")
-        return train_run(run_settings(arguments, usual), arguments)
-    with _composed(arguments) as config:
+        return train_run(RunSpec(stored=stored_run_settings(arguments)), arguments)
+    with _composed(arguments) as spec:
         check_overrides(arguments, [config_folder()])
-        return train_run(config)
+        return train_run(spec)
 
 
 @contextmanager
-def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
-    """The config of these overrides; while it is used, Hydra knows by which files it came about."""
+def _composed(arguments: Sequence[str]) -> Iterator[RunSpec]:
+    """Within: the settings of these overrides, while Hydra knows the files that they were composed from."""
     with initialize_config_dir(version_base="1.3", config_dir=str(config_folder())):
         config = compose("config", overrides=list(arguments), return_hydra_config=True)
     before = HydraConfig.instance().cfg
@@ -129,6 +129,6 @@ def _composed(arguments: Sequence[str]) -> Iterator[DictConfig]:
     with open_dict(config):
         del config["hydra"]
     try:
-        yield config
+        yield RunSpec.from_config(config)
     finally:
         HydraConfig.instance().cfg = before

@@ -222,9 +222,9 @@ def _settings_in_words() -> str:
 
 def _changes_in_words() -> str:
     """What of a run can be changed where it is evaluated."""
-    from evorl.cli.evaluating import EVALUATION_SETTINGS
+    from evorl.cli.evaluating import evaluation_settings
 
-    told = textwrap.fill(", ".join(EVALUATION_SETTINGS), 100, break_on_hyphens=False)
+    told = textwrap.fill(", ".join(evaluation_settings()), 100, break_on_hyphens=False)
     return f"Of the run's settings these can be given anew:\n{told}"
 
 

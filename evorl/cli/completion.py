@@ -153,7 +153,7 @@ def _values_of(key: str, option: Option | None) -> Iterable[str]:
 def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
     from evorl.cli.composition import config_folder
     from evorl.cli.errors import config_names
-    from evorl.cli.evaluating import EVALUATION_SETTINGS
+    from evorl.cli.evaluating import evaluation_settings
 
     key, equals, value = last.partition("=")
     if equals:
@@ -167,7 +167,7 @@ def _of_training(name: str, before: Sequence[str], last: str) -> Iterable[str]:
             known = ("true", "false")
         return _beginning(last, [f"{key}={head}{comma}{choice}" for choice in known])
     if name in ("evaluate", "save-replay"):
-        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *EVALUATION_SETTINGS)), "--help"])
+        return _beginning(last, [*(f"{setting}=" for setting in ("run", "trust", *evaluation_settings())), "--help"])
     flags = ["--help", "--cfg", "--multirun", "--config-dir", "--plan"]
     keys = [*(f"{group}=" for group in _GROUPS), *_next_parts(_values(_config(before)), last)]
     return dict.fromkeys(_beginning(last, [*keys, *flags]))

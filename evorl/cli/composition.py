@@ -25,6 +25,8 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.config.yaml_text import read_text_file, read_yaml
+from evorl.runs.spec import RunSpec
+from evorl.types import PyTreeNode
 
 # Parts of a config that are agents themselves.
 AGENT_PARTS = ("inner", "learner")
@@ -32,6 +34,9 @@ AGENT_PARTS = ("inner", "learner")
 _OF_THE_RUN = ("total_timesteps", "log_interval", "eval_interval", "checkpoint_interval", "eval_episodes")
 # Settings that are mappings with a name, which may be given by that name alone.
 _NAMED = re.compile(r"(?:\w+\.)*(?:\w*optimizer|archive)")
+
+# Of the file that Hydra read last: settings of the kind that it chooses, by their path. Hydra reads the kind after it.
+_in_file: dict[str, dict[str, Any]] = {}
 
 
 def config_folder() -> Path:
@@ -93,11 +98,9 @@ class FileConfigSource(file_config_source.FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """A file, or what a short form stands for."""
         group, _, name = config_path.partition("/")
-        if group == "archive":
-            config = OmegaConf.create(_own_settings(name))
-            return ConfigResult(self.provider, self.full_path(), config, {"package": None})
         if _names_a_setting(config_path):
-            return ConfigResult(self.provider, self.full_path(), OmegaConf.create({"name": name}), {"package": None})
+            config = OmegaConf.create(_settings_of_kind(group, name))
+            return ConfigResult(self.provider, self.full_path(), config, {"package": None})
         if self._names_an_env(config_path):
             library, _, name = name.partition("/")
             options = [f"/env/_{library}"] if super().is_config(f"env/_{library}") else []
@@ -112,6 +115,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
             result.config = _completed(result.config, package)
         if group == "env":
             _settle_factory(result)
+        if config_path == "config":
+            result.config = _completed_run(result.config)
         _open_schedules(result.config)
         return result
 
@@ -172,17 +177,25 @@ def _completed(config: DictConfig, package: str) -> DictConfig:
         complete = {name: value for name, value in complete.items() if name not in left_out}
     else:
         complete = completed_optimizer(settings)
-    if "archive" in complete:
+    for setting, base in _bases_of_kinds().items():
+        kind = complete.get(setting, {}).get("name")
+        if kind is None or not _is_kind(kind, base):
+            continue
         # Each kind has settings of its own, which come and go with its name.
-        kind = complete["archive"]["name"]
-        said = settings.get("archive", {})
-        left_out = set(_own_settings(kind)) - (set(said) - {"name"} if isinstance(said, dict) else set())
-        complete["archive"] = {name: value for name, value in complete["archive"].items() if name not in left_out}
-        defaults = [{f"/{package}archive@_global_.{package}archive": kind}, *defaults]
+        shared = _shared_settings(base)
+        _in_file[f"{package}{setting}"] = {n: value for n, value in complete[setting].items() if n not in shared}
+        complete[setting] = {n: value for n, value in complete[setting].items() if n in shared}
+        defaults = [{f"/{package}{setting}@_global_.{package}{setting}": kind}, *defaults]
     named = [name for name, value in complete.items() if _NAMED.fullmatch(name) and "name" in value]
     short = [{f"/{package}{name}@_global_.{package}{name}": None} for name in named]
     self_last = [] if "_self_" in defaults else ["_self_"]
     return OmegaConf.create({"defaults": [*defaults, *self_last, *short], **complete})
+
+
+def _completed_run(config: Any) -> DictConfig:
+    """Return the main config file with the defaults of the run's settings."""
+    settings: dict[str, Any] = OmegaConf.to_container(config)  # pyright: ignore[reportAssignmentType]
+    return OmegaConf.create({**RunSpec().as_config(), **settings})
 
 
 def _settle_factory(result: ConfigResult) -> None:
@@ -206,11 +219,69 @@ def _open_schedules(config: Any) -> None:
             OmegaConf.set_struct(config, False)
 
 
-def _own_settings(kind: str) -> dict[str, Any]:
-    """Name and settings of a kind of archive that not every kind has."""
+def _bases_of_kinds() -> dict[str, type[PyTreeNode]]:
+    """Return the settings whose kinds have settings of their own, and the classes that all kinds inherit from."""
+    from evorl.ec.archives import Archive
+    from evorl.ec.evo_optimizer import EvoOptimizer
+
+    return {"archive": Archive, "optimizer": EvoOptimizer}
+
+
+def _settings_of_kind(group: str, name: str) -> dict[str, Any]:
+    """Return what a short form ``group=name`` stands for: a name, with its settings where these depend on it."""
+    base = _bases_of_kinds().get(group.rpartition(".")[2])
+    if base is None or not _is_kind(name, base):
+        return {"name": name}
+    in_file = _in_file.get(group, {})
+    if in_file.get("name") != name:  # another kind has its defaults, and the file's value where it has none
+        from evorl.config.nodes import default_of, described_node
+
+        cls, _ = described_node(base, name, group)
+        fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        needed = {field.name for field in fields if default_of(field) is dataclasses.MISSING}
+        in_file = {setting: value for setting, value in in_file.items() if setting in needed}
+    return _own_settings(name, base, in_file)
+
+
+def _is_kind(name: str, base: type[PyTreeNode]) -> bool:
+    """Return whether a name is that of a kind; ``optimizer`` may also be a gradient optimizer, or null.
+
+    The class of a user-defined optimizer is imported to tell its kind.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    from evorl.config.names import load_named
+    from evorl.config.own_parts import is_own_name
+    from evorl.ec.evo_optimizer import EvoOptimizer
+    from evorl.ec.optimizers import OPTIMIZERS
+
+    if base is not EvoOptimizer:
+        return True
+    if is_own_name(name):
+        cls = load_named(name, "optimizer")
+        return isinstance(cls, type) and issubclass(cls, base)
+    return name in OPTIMIZERS or name.startswith("evosax/")
+
+
+def _own_settings(kind: str, base: type[PyTreeNode], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name and the settings of a kind of archive or evolutionary optimizer that not every kind has.
+
+    Args:
+        kind: its name.
+        base: class that all kinds inherit from.
+        given: settings that differ from the defaults of the kind.
+    """
     from evorl.config.defaults import completed_node
     from evorl.ec.archives import Archive
 
-    complete = completed_node(Archive, kind, None, "archive")
-    shared = {field.name for field in dataclasses.fields(Archive)}
+    complete = completed_node(base, {**given, "name": kind}, None, "archive" if base is Archive else "optimizer")
+    shared = _shared_settings(base)
     return {name: value for name, value in complete.items() if name not in shared}
+
+
+def _shared_settings(base: type[PyTreeNode]) -> set[str]:
+    """Return the settings that stay when another kind is chosen: none of an optimizer, whose kinds suit other sizes."""
+    from evorl.ec.archives import Archive
+
+    return {field.name for field in dataclasses.fields(base)} if base is Archive else set()

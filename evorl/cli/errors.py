@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS
-from evorl.cli.joining import LOST_STATUS, loss_in_words
 from evorl.config.names import load, no_such
+from evorl.execution.multiprocess import LOST_STATUS, loss_in_words
 from evorl.ops.terminal_text import TerminalStream, escaped, raw_stream
 
 TRACEBACK_VARIABLE = "EVORL_TRACEBACK"
@@ -128,12 +128,14 @@ def config_error_in_words(error: Exception, config_folder: Path) -> str:
 def _unknown_env(name: str, config_folder: Path) -> str:
     """Return the message for an unknown environment, with suggestions from all libraries."""
     from evorl.cli.composition import long_names
-    from evorl.envs.catalog import describe_suggestions, suggest_envs
+    from evorl.envs.catalog import describe_library, describe_suggestions, suggest_envs
 
     names = config_names(config_folder / "env")
     suggestions = suggest_envs(name, long_names(config_folder), names)
     if suggestions:
         return f"There is no env {name!r}.{describe_suggestions(suggestions)}"
+    if library := describe_library(name):
+        return f"There is no env {name!r}.{library}"
     by_library = "Others by their library: env=gymnasium/<id>, env=envpool/<id>, env=playground/<name> ..."
     return f"{sentence(no_such('env', name, names))} {by_library}"
 

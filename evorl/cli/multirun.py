@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from evorl.cli.composition import config_folder
 from evorl.cli.errors import config_error_in_words, is_of_config
 from evorl.cli.hydra_folders import sweep_folder
-from evorl.cli.joining import train_command
 from evorl.cli.override_text import given_text
 from evorl.cli.signals import stop_on_signals
 from evorl.cli.sweep_jobs import combinations, naming_setting, side_by_side_in_words, split_arguments
 from evorl.config.command_lines import as_arguments
+from evorl.execution.multiprocess import train_command
 from evorl.ops.terminal_text import counted
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _run_jobs(
 
 def _run_job(sweep: SweepFolder, job: SweepJob, run: Callable[[], Trained]) -> bool:
     """Run a job and store its result, or the error that ended it; return whether it was asked to stop."""
-    from evorl.execution.learning import TrainingDiverged
+    from evorl.execution.session import TrainingDiverged
 
     job.state, job.failure = "running", ""
     sweep.save()

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from evorl.config.command_lines import user_path
+from evorl.runs.spec import RunSpec
 
 # Settings whose values are paths. A test derives them from the config files and classes.
-RUN_PATHS = ("resume", "run", "runs_folder", "compilation_cache")
+RUN_PATHS = tuple(sorted(RunSpec.keys("path")))
 HYDRA_PATHS = ("hydra.run.dir", "hydra.sweep.dir")
 PATHS = (
     *RUN_PATHS,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.composition import AGENT_PARTS, completed_optimizer
-from evorl.config.explained import Setting, explained
+from evorl.config.explained import Setting, explained, explanations
 from evorl.config.yaml_text import dump_yaml
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import complete_config, workflow_class
 from evorl.workflows.evolution_guided import EvolutionGuidedWorkflow
 
@@ -56,21 +57,30 @@ def optimizer_settings(config: Mapping[str, Any]) -> Iterator[Setting]:
     return explained(EvolutionGuidedWorkflow, completed_optimizer(config))
 
 
+def run_comments() -> dict[str, str]:
+    """Return the meaning of every setting of a run, by its path, and of the groups that hold some."""
+    comments: dict[str, str] = {}
+    for above, part in RunSpec.parts():
+        comments |= {f"{above}{name}": text for name, text in explanations(part).items()}
+    return comments
+
+
 def commented_yaml(config: Mapping[str, Any], folder: Path) -> str:
     """A composed config as YAML, with a comment behind every setting.
 
     Args:
         config: plain, as a run has it.
-        folder: the config tree, whose files explain what is no workflow's.
+        folder: the config tree, whose files explain the settings of environments.
     """
     comments = {name: text for name, _, text in workflow_settings(config) if text}
     env = config.get("env")
     library = env.get("library") if isinstance(env, Mapping) else None
     own = [folder / "env" / f"_{name}.yaml" for name in (library, "options")]  # what these say comes first
     others = sorted((folder / "env").glob("**/*.yaml"))
-    for file in [*(file for file in own if file.exists()), *others, folder / "config.yaml"]:
+    for file in [*(file for file in own if file.exists()), *others]:
         of_file = {name: text for name, _, text in commented_settings(file.read_text(encoding="utf-8")) if text}
-        comments = of_file | comments if file.name != "config.yaml" else comments | of_file
+        comments = of_file | comments
+    comments |= run_comments()
     return "".join(_lines(config, comments, ""))
 
 

@@ -74,12 +74,12 @@ def _settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _path_of(settings: dict[str, Any]) -> Path:
+    from evorl.runs.best_run import find_run
     from evorl.runs.files import RunFolderError
-    from evorl.runs.folder import RunFolder
 
     if settings["episode"]:
         return user_path(settings["episode"])
-    folder = RunFolder.find(settings["run"], settings["runs_folder"])
+    folder = find_run(settings["run"], settings["runs_folder"])
     episodes = sorted(folder.episodes.glob("*.json"))
     if not episodes:
         raise RunFolderError(

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from evorl.cli.hydra_folders import SWEEP
-from evorl.cli.joining import own_place, train_command
 from evorl.cli.override_text import SWEEP_FLAGS
 from evorl.config.command_lines import describe_setting
+from evorl.execution.multiprocess import own_place, train_command
 
 _FOLDER_FLAGS = ("--config-dir", "-cd")
 
@@ -68,7 +68,7 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     """The command line that trains such runs side by side, if they differ in seeds and in numbers alone."""
     from omegaconf import OmegaConf
 
-    from evorl.sweeps.sweep_settings import OF_THE_SWEEP
+    from evorl.sweeps.sweep_settings import is_shared
 
     overrides, varied = jobs[0]
     texts = {name: list(dict.fromkeys(job[name] for _, job in jobs)) for name in varied}
@@ -76,7 +76,7 @@ def side_by_side_in_words(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]
     if len(jobs) == 1 or not all(isinstance(value, int | float) for of_one in values.values() for value in of_one):
         return None
     seeds = values.pop("seed", [])
-    if any(name.partition(".")[0] in OF_THE_SWEEP for name in values):
+    if any(is_shared(name) for name in values):
         return None
     if seeds and seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from evorl.cli.composition import compose_config
 from evorl.cli.errors import config_names, dotted_keys
-from evorl.cli.settings import commented_settings
+from evorl.cli.settings import commented_settings, run_comments
 from evorl.config.names import no_such
 from evorl.config.other_words import called_here
 
@@ -97,9 +97,9 @@ def _example(off: str, key: str, folder: Path) -> str:
     """How to give a setting that is off, and what its comment says."""
     name = key.removeprefix(f"{off}.")
     whole = f"Give {off} as a whole, as in {off}='{{{name}: ...}}'"
-    files = [folder / "config.yaml", folder / "env" / "_options.yaml"]
-    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    comments = {path: comment for text in texts for path, _, comment in commented_settings(text) if comment}
+    options = folder / "env" / "_options.yaml"
+    text = options.read_text(encoding="utf-8") if options.is_file() else ""
+    comments = run_comments() | {path: comment for path, _, comment in commented_settings(text) if comment}
     return f"{whole}: {comments[off]}." if off in comments else f"{whole}."
 
 

@@ -21,14 +21,15 @@ from evorl.cli.command_options import (
     read_options,
     whole,
 )
-from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
 from evorl.config.command_lines import user_path
 from evorl.config.gate import scope
 from evorl.config.values import BEST, LONGEST_AXIS, seed_choice
+from evorl.execution.runtime import prepare_for
 
 if TYPE_CHECKING:
     from evorl.rendering.tiles import Shown
     from evorl.runs.folder import RunFolder
+    from evorl.runs.spec import RunSpec
     from evorl.types import State
     from evorl.workflows.workflow import Workflow
 
@@ -106,31 +107,33 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     """
     request = _request(arguments)
     from evorl.execution.restoring import restore
+    from evorl.runs.best_run import find_run
     from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
+    from evorl.runs.stored import stored_spec
+    from evorl.workflows.assembly import workflow_from_config
 
     if request.format == "mp4":
         from evorl.rendering.video_file import require_encoder
 
         require_encoder()
-    folder = RunFolder.find(request.run, request.runs_folder)
-    config, _ = stored_config(folder, request.trust, (), can_be_given=False)
-    config.update({"devices": 1, "evaluation": None, "actors": None})
-    if _library_of(config) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
-        config.eval_episodes = request.episodes
+    folder = find_run(request.run, request.runs_folder)
+    spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
+    env = spec.workflow["env"]
+    if _library_of(env) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
+        spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
-    _prepare_to_draw(config, request.format)
-    prepare_for(config)
-    workflow = build_workflow(config)
+    _prepare_to_draw(env, request.format)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     checkpointer = RunCheckpointer(folder.checkpoints)
     which = request.checkpoint
     if which == "best" and checkpointer.best_step is None:
         which = "latest"
     try:
-        state, progress = restore(workflow, checkpointer, config.seed, which, _entries_of(workflow))
+        state, progress = restore(workflow, checkpointer, spec.seed, which, _entries_of(workflow))
         for notice in checkpointer.notices:
             print(notice)
-        target = _draw(request, folder, config, workflow, state, progress["timesteps"])
+        target = _draw(request, folder, spec, workflow, state, progress["timesteps"])
     finally:
         workflow.close()
         workflow.eval_env.close()
@@ -162,7 +165,7 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
         )
 
 
-def _prepare_to_draw(config: Any, kind: str) -> None:
+def _prepare_to_draw(env: Any, kind: str) -> None:
     """Let MuJoCo draw without a screen, before anything else imports it; not for what it does not draw.
 
     Gymnasium draws by pygame, which looks for a screen and for loudspeakers too.
@@ -173,29 +176,25 @@ def _prepare_to_draw(config: Any, kind: str) -> None:
         "PYGAME_HIDE_SUPPORT_PROMPT": "1",
     }.items():
         os.environ.setdefault(name, value)
-    library = _library_of(config)
+    library = _library_of(env)
     if kind == "html" and library in _OF_BODIES:
         os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
     elif library != "gymnax":
         from evorl.envs.mujoco_frames import draw_without_screen
 
         with _pages_told(kind):
-            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(config.env))
+            draw_without_screen(library in _OF_BODIES or _is_drawn_by_mujoco(env))
 
 
 def _is_drawn_by_mujoco(env: Any) -> bool:
-    if _library_of_env(env) != "gymnasium":
+    if _library_of(env) != "gymnasium":
         return False
     from evorl.envs.gymnasium import is_drawn_by_mujoco
 
     return is_drawn_by_mujoco(str(env.get("name")))
 
 
-def _library_of(config: Any) -> str | None:
-    return _library_of_env(config.env)
-
-
-def _library_of_env(env: Any) -> str | None:
+def _library_of(env: Any) -> str | None:
     return env.get("library") if hasattr(env, "get") else None
 
 
@@ -217,10 +216,9 @@ def _entries_of(workflow: Workflow) -> tuple[str, ...]:
     return (*workflow.evaluation_entries, *(("archive_state",) if has_archive(workflow) else ()))
 
 
-def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, state: State, timesteps: int) -> Path:
+def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow, state: State, timesteps: int) -> Path:
     import jax
 
-    from evorl.config.nodes import plain
     from evorl.execution.seeds import state_of_seed
     from evorl.rendering.players import players_of
     from evorl.rendering.watched import shown_episodes
@@ -233,7 +231,7 @@ def _draw(request: Request, folder: RunFolder, config: Any, workflow: Workflow, 
     key = state.eval_key if request.seed is None else jax.random.key(request.seed)
     # A population evaluates by its members' counter.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
-    env_config = seeded(as_paid_by_the_environment(plain(config)["env"]), config.seed + 1)
+    env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
     of_seed = "" if request.seed is None else f"_seed_{request.seed}"
     of_number = "" if request.seed_number == BEST else f"_seed_number_{shown_seed.number}"
     of_elites = "_elites" if len(players) > 1 else ""

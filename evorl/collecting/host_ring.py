@@ -14,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evorl.ops.trees import merged
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import Key, PyTreeDict
 
-_AHEAD = 256  # calls in one block of draws
-_NUMBERS_AHEAD = 2**14  # in one block at most, unless a single call draws more
+_AHEAD = 1024  # calls in one block of draws
+_LOWER_HALF = np.uint64(2**32 - 1)
+_NUMBERS_AHEAD = 2**16  # in one block at most, unless a single call draws more
 
 
 class HostRing:
@@ -27,22 +29,38 @@ class HostRing:
     Args:
         num_rows: R, steps of time that are kept.
         num_envs: B.
-        spec: one transition, a tree of ``jax.ShapeDtypeStruct``.
+        spec: one transition, a ``PyTreeDict`` of ``jax.ShapeDtypeStruct``.
 
     Attributes:
         treedef: structure of the transitions.
         cursor: row that is written next.
         size: number of filled rows.
+
+    Raises:
+        ValueError: an entry is called ``indices``, as one of each batch is.
     """
 
     def __init__(self, num_rows: int, num_envs: int, spec: Any) -> None:
-        leaves, self.treedef = jax.tree.flatten(jax.eval_shape(lambda tree: tree, spec))  # with JAX's dtypes
+        spec = jax.eval_shape(lambda tree: tree, spec)  # with JAX's dtypes
+        leaves, self.treedef = jax.tree.flatten(spec)
         self.cursor = self.size = 0
         self._num_rows, self._num_envs = num_rows, num_envs
-        self._leaves = [(f"leaf_{i}", np.dtype(leaf.dtype), leaf.shape) for i, leaf in enumerate(leaves)]
+        # A dict without trees inside is taken apart by its names: JAX's functions for any tree take longer.
+        self._names = tuple(sorted(spec)) if jax.tree_util.all_leaves(spec.values()) else None
+        numbers, self._batch_treedef = jax.tree.flatten(
+            merged(self.treedef.unflatten(range(len(leaves))), {"indices": len(leaves)})
+        )
+        self._indices_at = numbers.index(len(leaves))
+        self._fields = tuple(f"leaf_{i}" for i in range(len(leaves)))
+        self._dtypes, self._shapes = [np.dtype(leaf.dtype) for leaf in leaves], [leaf.shape for leaf in leaves]
+        self._fitting: tuple[int, list[Any]] = (-1, [])  # shapes and dtypes of the leaves of so many rows
         # Aligned, the widest first: other libraries take views of fields without a copy.
-        widest_first = sorted(self._leaves, key=lambda leaf: -leaf[1].itemsize)
-        self._records = np.zeros(num_rows * num_envs, np.dtype(widest_first, align=True))
+        fields = sorted(
+            zip(self._fields, self._dtypes, self._shapes, strict=True), key=lambda field: -field[1].itemsize
+        )
+        self._dtype = np.dtype(fields, align=True)
+        # As bytes of no structure a record is copied at once, and not field by field.
+        self._records = np.zeros(num_rows * num_envs, f"V{self._dtype.itemsize}")
 
     @property
     def nbytes(self) -> int:
@@ -52,8 +70,8 @@ class HostRing:
     @property
     def state(self) -> ReplayState:
         """The contents as a buffer of JAX has them; leaves ``[R, B, ...]`` are views of the ring."""
-        records = self._records.reshape(self._num_rows, self._num_envs)
-        data = self.treedef.unflatten([records[name] for name, _, _ in self._leaves])
+        records = self._records.view(self._dtype).reshape(self._num_rows, self._num_envs)
+        data = self.treedef.unflatten([records[field] for field in self._fields])
         cursor, size = np.int32(self.cursor), np.int32(self.size)
         return ReplayState(data=data, cursor=cursor, size=size)  # pyright: ignore[reportArgumentType]
 
@@ -63,16 +81,24 @@ class HostRing:
         Args:
             transitions: leaves ``[N, ...]``, or ``[T, B, ...]`` of several environments.
         """
-        leaves, treedef = jax.tree.flatten(transitions)
-        if treedef != self.treedef:
+        leaves = self._leaves_of(transitions)
+        try:
+            length, kinds = len(leaves[0]), [(leaf.shape, leaf.dtype) for leaf in leaves]
+        except (AttributeError, TypeError):  # not arrays
             return None
-        leading = getattr(leaves[0], "shape", ())[: 1 if self._num_envs == 1 else 2]
-        if not leading or (self._num_envs > 1 and leading[1:] != (self._num_envs,)):
-            return None
-        for leaf, (_, dtype, shape) in zip(leaves, self._leaves, strict=True):
-            if leaf.__class__ is not np.ndarray or leaf.dtype != dtype or leaf.shape != leading + shape:
-                return None
-        return leaves
+        if length != self._fitting[0]:
+            leading = (length,) if self._num_envs == 1 else (length, self._num_envs)
+            stored = zip(self._shapes, self._dtypes, strict=True)
+            self._fitting = (length, [(leading + shape, dtype) for shape, dtype in stored])
+        return leaves if kinds == self._fitting[1] else None
+
+    def _leaves_of(self, transitions: Any) -> list[Any]:
+        if self._names is None:
+            leaves, treedef = jax.tree.flatten(transitions)
+            return leaves if treedef == self.treedef else [None]
+        if type(transitions) is not PyTreeDict or len(transitions) != len(self._names):
+            return [None]
+        return [transitions.get(name) for name in self._names]
 
     def add(self, leaves: Sequence[np.ndarray]) -> None:
         """Write the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, the oldest making room."""
@@ -87,16 +113,21 @@ class HostRing:
 
     def _write(self, row: int, leaves: Sequence[np.ndarray], count: int) -> None:
         first, num = row * self._num_envs, count * self._num_envs
-        records = self._records[first : first + num]
-        for leaf, (name, _, shape) in zip(leaves, self._leaves, strict=True):
-            records[name] = leaf if self._num_envs == 1 else leaf.reshape(num, *shape)
+        records = self._records[first : first + num].view(self._dtype)
+        if self._num_envs > 1:
+            leaves = [leaf.reshape(num, *leaf.shape[2:]) for leaf in leaves]
+        for field, leaf in zip(self._fields, leaves, strict=True):
+            records[field] = leaf
 
     def take(self, indices: np.ndarray) -> PyTreeDict:
-        """Copies of the transitions of these indices ``[N]``, leaves ``[N, ...]`` that are fields of one array."""
-        # As bytes of no structure a record is copied at once, and not field by field.
-        whole = self._records.view(f"V{self._records.itemsize}")
-        taken = whole[indices].view(self._records.dtype)
-        return self.treedef.unflatten([taken[name] for name, _, _ in self._leaves])
+        """Copies of the transitions of these ``indices``, int32 ``[N]``, which are an entry too; leaves ``[N, ...]``.
+
+        The leaves are fields of one array.
+        """
+        taken = self._records[indices].view(self._dtype)
+        leaves: list[Any] = [taken[field] for field in self._fields]
+        leaves.insert(self._indices_at, indices)
+        return self._batch_treedef.unflatten(leaves)
 
     def replace(self, indices: np.ndarray, entries: dict[str, Any]) -> None:
         """Write other values of some entries, leaves ``[N, ...]``, of the transitions of these indices ``[N]``."""
@@ -120,7 +151,7 @@ class DrawsAhead:
     def __init__(self, key: Key) -> None:
         self._key = key
         self._shape = (0, 0)
-        self._first, self._bits = 0, np.zeros((0, 0, 2, 0), np.uint32)
+        self._first, self._bits = 0, np.zeros((0, 0, 0), np.uint64)
 
     def integers(self, call: int, num_batches: int, num: int, span: int) -> np.ndarray:
         """Integers from 0 to ``span - 1``, int32 ``[num_batches, num]``.
@@ -130,14 +161,13 @@ class DrawsAhead:
         """
         if self._shape != (num_batches, num) or not 0 <= call - self._first < len(self._bits):
             num_calls = min(max(_NUMBERS_AHEAD // max(num_batches * num, 1), 1), _AHEAD)
-            bits = _bits(self._key, np.uint32(call), num_calls, num_batches, num)
-            self._shape, self._first, self._bits = (num_batches, num), call, np.asarray(bits)
-        # (2^32 high + low) mod span in 32 bits, which wrap around, as JAX computes it.
-        rest = self._bits[call - self._first] % np.uint32(span)
-        high, low = rest[:, 0], rest[:, 1]
-        high *= np.uint32((2**16 % span) ** 2 % 2**32 % span)
-        high += low
-        return (high % np.uint32(span)).view(np.int32)
+            halves = np.asarray(_bits(self._key, np.uint32(call), num_calls, num_batches, num), np.uint64)
+            self._bits = halves[:, :, 0] << np.uint64(32) | halves[:, :, 1]
+            self._shape, self._first = (num_batches, num), call
+        bits = self._bits[call - self._first]
+        # JAX adds (2^32 mod span) times the upper half to the lower one, in 32 bits: beyond 2^16 that factor is
+        # (2^16)^2, which wraps around to 0.
+        return ((bits if span <= 2**16 else bits & _LOWER_HALF) % np.uint64(span)).astype(np.int32)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from evorl.config.other_words import called_here
 from evorl.envs.factory import available_envs
 
 # Gymnasium's environments in their newest versions, by the requirement to install.
@@ -56,8 +57,11 @@ _EXTRAS = {
 _PREFIXES = {
     "ale": "atari", "atari": "atari", "atari57": "atari", "gym": "gymnasium", "mujoco": "gymnasium",
     "box2d": "gymnasium", "minatar": "minatar", "bsuite": "gymnax", "dmc": "playground", "dmcontrol": "playground",
-    "dm": "playground", "minigrid": "xminigrid", "robotics": "gymnasium", "mpe": "jaxmarl",
+    "dm": "playground", "minigrid": "xminigrid", "robotics": "gymnasium", "mpe": "jaxmarl", "openai": "gymnasium",
+    "openaigym": "gymnasium", "openaigymnasium": "gymnasium", "dmcontrolsuite": "playground",
 }  # fmt: skip
+# App of ``evorl new`` with a remote simulator -> start of its environments' names in other frameworks.
+_APPS = {"vizdoom": "vizdoom", "deepmind-lab": "deepmindlab"}
 _VERSION = re.compile(r"[-_]v\d+$", re.IGNORECASE)
 _DECORATIONS = re.compile(r"(noframeskip|deterministic|ramdeterministic|bulletenv|mujocoenv|env)$")
 _FAMILIES = re.compile(r"[-_](MinAtar|bsuite|misc)$", re.IGNORECASE)
@@ -126,6 +130,30 @@ def describe_suggestions(suggestions: Sequence[Suggestion]) -> str:
     game = suggestions[0].path.removeprefix("gymnasium/")
     preprocessed = f" With the usual preprocessing: env=atari/pong env.name={game}" if game.startswith("ALE/") else ""
     return f" Did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?{preprocessed}"
+
+
+def describe_library(name: str) -> str:
+    """Format an example of a library's environment names, with a leading space; empty unless ``name`` is a library.
+
+    Args:
+        name: as it was typed: the library as evorl or other frameworks call it, alone or before a slash.
+    """
+    prefix = name.partition("/")[0]
+    key = re.sub(r"[^a-z0-9]", "", prefix.lower())
+    for app, start in _APPS.items():
+        if key.startswith(start) or app in called_here(prefix, _APPS):
+            return (
+                f" Simulators of {app} connect over the network: evorl new <folder> env={app} creates an app with one; "
+                "train in it with evorl run."
+            )
+    library = _PREFIXES.get(key, prefix.lower())
+    examples = [each for of_key in _catalog().values() for each in of_key if each.path.startswith(f"{library}/")]
+    if library == "atari":
+        return " Games of the Atari 2600 are env=atari/pong with another env.name, such as env.name=ALE/Breakout-v5."
+    if not examples:
+        return ""
+    example = min(examples, key=lambda each: "cartpole" not in each.path.lower())
+    return f" Name an environment of {library}, as in env={library}/<name>: {example}."
 
 
 def _catalog() -> dict[str, list[Suggestion]]:

@@ -69,8 +69,8 @@ class EnvPoolTask:
             raise ValueError(f"{name} has {spec.config.max_num_players} players, but evorl needs a single agent here.")
         try:
             self.obs_space = _with_channels_last(space_of(_quietly(spec, "observation_space")))
-        except AttributeError as error:  # for example an observation called ``items``
-            raise ValueError(f"the observations of {name} cannot be a PyTreeDict: {error}") from error
+        except ValueError as error:  # for example an observation called ``items``
+            raise ValueError(f"the observations of {name} cannot be used: {error}") from error
         self.pool_action_space = _supported_action_space(name, _quietly(spec, "action_space"))
         self.action_space, self.pool_actions = action_space_of(self.pool_action_space)
         self.pool_action_dtype = spec.action_array_spec["action"].dtype

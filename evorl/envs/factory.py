@@ -146,4 +146,5 @@ def _resolve(library: str | None, name: str | None) -> tuple[str, str]:
             return candidate, name
     paths = [f"{candidate}/{env_name}" for candidate, names in known.items() for env_name in names]
     nearest = load("evorl.envs.catalog:describe_suggestions")(load("evorl.envs.catalog:suggest_envs")(name))
+    nearest = nearest or load("evorl.envs.catalog:describe_library")(name)
     raise ValueError(f"there is no environment {name!r}.{nearest} Available: {', '.join(paths)}.")

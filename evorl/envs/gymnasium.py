@@ -18,6 +18,7 @@ from evorl.envs.gymnasium_goals import ROBOTICS, goal_task_of, register_robotics
 from evorl.envs.gymnasium_spaces import action_space_of, batch_rows, space_of
 from evorl.envs.host.answers import (
     as_flag,
+    as_metric,
     as_reward,
     as_start,
     as_step,
@@ -135,15 +136,22 @@ class _GymnasiumEnv(HostVectorEnv):
         self.goal_task = goal_task_of(single, self.obs_space, goal_task)
         self.action_space, self._convert_actions = action_space_of(single.action_space)
         spec = single.spec
-        # An environment without a spec, such as a user's, may have the limit as an attribute.
-        own = getattr(single.unwrapped, "max_episode_steps", None)
-        self.max_episode_steps = own if spec is None else spec.max_episode_steps
+        self.max_episode_steps = _own_limit(single) if spec is None else spec.max_episode_steps
         self._metrics = tuple(metrics)
         self.info_spec = dict.fromkeys(self._metrics, ((), np.float32))
         self.seed_bits = int((single.metadata or {}).get(SEED_BITS, self.seed_bits))
 
     def _observed(self, obs: Any) -> Any:
         return obs if self._obs_key is None else obs[self._obs_key]
+
+
+def _own_limit(env: Any) -> int | None:
+    """Return the time limit of an environment without a spec, from a wrapper or an attribute."""
+    limits = [getattr(env.unwrapped, "max_episode_steps", None)]
+    while env is not env.unwrapped:
+        limits.append(getattr(env, "_max_episode_steps", None))  # of Gymnasium's TimeLimit
+        env = env.env
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 class InProcessGymnasiumEnv(_GymnasiumEnv):
@@ -206,7 +214,7 @@ class InProcessGymnasiumEnv(_GymnasiumEnv):
                 reward[i] = as_reward(paid)
                 termination[i], truncation[i] = as_flag(terminated, "terminated"), as_flag(truncated, "truncated")
                 for name in self._metrics:
-                    metrics[name][i] = info[name]
+                    metrics[name][i] = as_metric(info, name)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # also SystemExit of an environment
@@ -269,7 +277,7 @@ class AsyncGymnasiumEnv(_GymnasiumEnv):
         single.close()
         # Forking a process with JAX's threads can hang: workers are spawned.
         makes: Any = functools.partial(
-            CheckedAnswers, make, obs_key
+            CheckedAnswers, make, obs_key, tuple(metrics)
         )  # Any: Gymnasium's types allow only its own wrappers
         self._env = AsyncVectorEnv(
             [makes] * num_envs,

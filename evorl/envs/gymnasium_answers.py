@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evorl.envs.gymnasium_spaces import space_of
-from evorl.envs.host.answers import as_flag, as_reward, as_start, as_step, blank_observations, put_observation
+from evorl.envs.host.answers import (
+    as_flag,
+    as_metric,
+    as_reward,
+    as_start,
+    as_step,
+    blank_observations,
+    put_observation,
+)
 
 
 class CheckedAnswers:
@@ -15,10 +23,11 @@ class CheckedAnswers:
     Args:
         make: creates the environment.
         obs_key: the only entry of dict observations that is used and checked.
+        metrics: numbers that the info of every step must contain; Gymnasium replaces missing ones with 0.
     """
 
-    def __init__(self, make: Callable[[], Any], obs_key: str | None) -> None:
-        self._env, self._obs_key = make(), obs_key
+    def __init__(self, make: Callable[[], Any], obs_key: str | None, metrics: Sequence[str] = ()) -> None:
+        self._env, self._obs_key, self._metrics = make(), obs_key, metrics
         space = self._env.observation_space
         self._space = space_of(space if obs_key is None else space[obs_key])
 
@@ -35,6 +44,7 @@ class CheckedAnswers:
         """Take a step. Raises ``HostEnvError`` for an invalid result."""
         obs, reward, terminated, truncated, info = as_step(self._env.step(action))
         self._check(obs)
+        info = {**info, **{name: as_metric(info, name) for name in self._metrics}}
         return obs, as_reward(reward), as_flag(terminated, "terminated"), as_flag(truncated, "truncated"), info
 
     def _check(self, obs: Any) -> None:

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from evorl.config.nodes import plain
-from evorl.config.values import check_names, short_repr
+from evorl.config.values import check_names, plain, short_repr
 from evorl.envs.gymnasium_spaces import JAX_DTYPES
 from evorl.envs.host.host_vector_env import HostEnvError, HostVectorEnv
 from evorl.envs.multi_discrete import MultiDiscrete
@@ -123,9 +122,9 @@ def space_from_config(config: Any, name: str) -> Space:
         dtype = np.dtype(config.get("dtype", "float32"))
         return Box(low, high, config.get("shape"), JAX_DTYPES.get(dtype.name, dtype))
     except (TypeError, ValueError, OverflowError) as error:
-        reason = str(error)[:_MAX_REASON]  # it may quote numbers of any length
+        reason = str(error)[:_MAX_REASON].rstrip(".")  # it may quote numbers of any length
         raise ValueError(
-            f"{name}={short_repr(dict(config))} is not a valid space: {reason} Set it {_EXAMPLES}."
+            f"{name}={short_repr(dict(config))} is not a valid space: {reason}. Set it, {_EXAMPLES}."
         ) from error
 
 

@@ -192,9 +192,20 @@ class Discrete(Space):
 
 
 class DictSpace(Space):
-    """A dict of spaces; its elements are ``PyTreeDict`` with the same keys. ``space[name]`` is a member."""
+    """A dict of spaces; its elements are ``PyTreeDict`` with the same keys. ``space[name]`` is a member.
+
+    Raises:
+        ValueError: a key is not a string, or is the name of a ``dict`` method such as ``items``.
+    """
 
     def __init__(self, spaces: Mapping[str, Space]) -> None:
+        for name in spaces:
+            if not isinstance(name, str) or hasattr(dict, name):
+                kind = "the name of a method of dict" if isinstance(name, str) else f"of type {type(name).__name__}"
+                raise ValueError(
+                    f"a dict of spaces has an entry {name!r}, {kind}: call it differently, as {str(name) + '_'!r}, in "
+                    "the environment or a wrapper of it."
+                )
         self.spaces = PyTreeDict(sorted(spaces.items()))
 
     @property

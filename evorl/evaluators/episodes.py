@@ -17,10 +17,12 @@ from evorl.ops.normalization import RunningStatistics, add_row, init_statistics
 from evorl.ops.trees import Packed, finite_rows, pack, tree_where
 from evorl.rollout import ActionFn, env_step, with_recurrent_state
 from evorl.sample_batch import SampleBatch
-from evorl.types import Key, Observation, PyTreeData, PyTreeDict
+from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
+NO_FAULT = 2**31 - 1  # step of a fault if there is none
+_OF_POLICY = -1  # replaces it once an action was not finite: later values are no fault of the environment
 _STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # imported only if steps are recorded
 
 
@@ -56,6 +58,9 @@ class EpisodeOutcomes(PyTreeData):
         transitions: every step, ``[B, T, ...]``, as returned by a rollout. Entries past ``lengths`` are undefined; a
             truncated episode is ``done`` at its last step. ``None`` unless recorded.
         steps: an ``EpisodeSteps`` of the first n episodes; ``None`` unless recorded.
+        faults: first step, from 0, at which the environment returned non-finite values after finite actions only
+            (``NO_FAULT`` without one), and 0 for rewards, 1 for observations; int32 ``[B, 2]``. ``None`` unless
+            requested.
     """
 
     returns: jax.Array
@@ -66,16 +71,29 @@ class EpisodeOutcomes(PyTreeData):
     transitions: SampleBatch | None = None
     first: PyTreeDict | None = None
     steps: Any = None
+    faults: jax.Array | None = None
 
-    def with_step(self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation) -> Self:
+    def with_step(
+        self, alive: jax.Array, rewards: jax.Array, fields: PyTreeDict, obs: Observation, actions: Action
+    ) -> Self:
         """Add one step to the episodes that are alive, bool ``[B]``; all other arguments are ``[B, ...]``."""
         return self.replace(
+            faults=None if self.faults is None else self._faults_after(alive, rewards, obs, actions),
             returns=self.returns + jnp.where(alive, rewards, 0.0),
             lengths=self.lengths + alive,
             totals=jax.tree.map(lambda total, x: total + tree_where(alive, x, 0.0), self.totals, fields),
             last=jax.tree.map(lambda last, x: tree_where(alive, x, last), self.last, fields),
             observed=None if self.observed is None else jax.vmap(add_row)(self.observed, obs, alive),
         )
+
+    def _faults_after(self, alive: jax.Array, rewards: jax.Array, obs: Observation, actions: Action) -> jax.Array:
+        assert self.faults is not None, "asked for where there are faults"
+        step, kind = self.faults[:, 0], self.faults[:, 1]
+        seen_bad, acted_well, paid_bad = ~finite_rows(obs), finite_rows(actions), ~jnp.isfinite(rewards)
+        is_fault = alive & (step == NO_FAULT) & (seen_bad | (acted_well & paid_bad))
+        blames_policy = alive & (step == NO_FAULT) & ~is_fault & ~acted_well
+        step = jnp.where(is_fault, self.lengths, jnp.where(blames_policy, _OF_POLICY, step))
+        return jnp.stack([step, jnp.where(is_fault, seen_bad, kind)], axis=1)
 
 
 class _Progress(PyTreeData):
@@ -99,6 +117,7 @@ def play_episodes(
     observe: bool = False,
     record: Sequence[str] | None = None,
     num_kept: int = 0,
+    watch: bool = False,
 ) -> EpisodeOutcomes:
     """Play one episode per environment, until all requested episodes have ended or ``max_episode_steps`` is reached.
 
@@ -115,6 +134,7 @@ def play_episodes(
         record: entries of ``info`` to store with recorded transitions, under ``extras.env_extras``; ``None`` disables
             recording.
         num_kept: number of episodes, the first ones, whose steps are returned as ``steps``.
+        watch: also look for ``faults`` of environments.
 
     Raises:
         ValueError: ``info`` has no such entry.
@@ -136,7 +156,7 @@ def play_episodes(
         env_state, transition = one_step(progress.env_state, progress.step)
         rewards = jnp.asarray(discount, jnp.float32) ** progress.step * transition.rewards
         fields = info_entries(env_state.info, env_fields)
-        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs)
+        outcomes = progress.outcomes.with_step(~progress.ended, rewards, fields, transition.obs, transition.actions)
         recorded = progress.recorded
         if recorded is not None:
             row = pack(transition)
@@ -149,7 +169,7 @@ def play_episodes(
 
     progress = _Progress(
         env_state=env_state,
-        outcomes=_no_outcomes(env_state, env_fields, observe),
+        outcomes=_no_outcomes(env_state, env_fields, observe, watch),
         recorded=None if record is None else _zeros_for(lambda: pack(one_step(env_state, 0)[1]), max_episode_steps),
         step_record=load(_STEP_RECORD)(env, env_state, num_kept, max_episode_steps) if num_kept else None,
         ended=~wanted,
@@ -162,13 +182,16 @@ def play_episodes(
 def _outcomes_of(progress: _Progress, first: PyTreeDict) -> EpisodeOutcomes:
     """Return the outcomes of the played episodes, including recorded data."""
     outcomes = progress.outcomes.replace(first=first, steps=progress.step_record and progress.step_record.by_episode())
+    if outcomes.faults is not None:
+        faults = jnp.where(outcomes.faults == _OF_POLICY, NO_FAULT, outcomes.faults)
+        outcomes = outcomes.replace(faults=faults)
     if progress.recorded is None:
         return outcomes
     transitions = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), progress.recorded).unpack()
     return outcomes.replace(transitions=transitions)
 
 
-def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) -> EpisodeOutcomes:
+def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool, watch: bool) -> EpisodeOutcomes:
     """Return the outcomes of these environments' episodes before the first step."""
     rows = env_state.done.shape
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), info_entries(env_state.info, env_fields))
@@ -178,6 +201,7 @@ def _no_outcomes(env_state: EnvState, env_fields: Sequence[str], observe: bool) 
         totals=zeros,
         last=zeros,
         observed=jax.vmap(init_statistics)(env_state.obs) if observe else None,
+        faults=jnp.tile(jnp.array([NO_FAULT, 0], jnp.int32), (*rows, 1)) if watch else None,
     )
 
 

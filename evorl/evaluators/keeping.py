@@ -1,4 +1,4 @@
-"""Recording options of evaluations: the part ``evaluation`` of a run config."""
+"""Fits the recording options of evaluations to an environment."""
 
 from __future__ import annotations
 
@@ -8,64 +8,17 @@ from typing import Any
 
 import jax
 
-from evorl.config.names import no_such
-from evorl.config.values import check_names, checked_mapping, checked_value, field_types
+from evorl.config.evaluation_records import EvaluationRecords
+from evorl.config.values import check_names, checked_mapping
 from evorl.envs.space import Box, DictSpace
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import DEFAULT_MAX_EPISODE_STEPS
 from evorl.evaluators.evaluator import observes_goals
 
-PLOTS_OF = ("goal", "observation")
 MOST_BYTES = 8 * 10**9  # limit for observations recorded step by step
 
 
-@dataclasses.dataclass(frozen=True)
-class Keeping:
-    """Recording options of evaluations; ``configs/config.yaml`` lists them with the defaults of a run.
-
-    Attributes:
-        goals: record the goals of all episodes, if the environment observes them.
-        goal_cells: number of cells per goal dimension, for success rates by region.
-        save_episodes: number of episodes, the first ones, to save step by step; ``None`` disables saving.
-        plot_episodes: number of episodes to plot; ``None`` disables plots.
-        plot_of: quantity to plot, ``"goal"`` or ``"observation"``; ``None`` for goals if there are any.
-        plot_dimensions: one or two dimensions to plot; ``None`` for the first two.
-
-    Raises:
-        ValueError: a value has the wrong type or is out of range.
-    """
-
-    goals: bool = False
-    goal_cells: int = 3
-    save_episodes: int | None = None
-    plot_episodes: int | None = None
-    plot_of: str | None = None
-    plot_dimensions: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        hints = field_types(Keeping)
-        for name in ("goals", "goal_cells", "save_episodes", "plot_episodes"):
-            object.__setattr__(self, name, checked_value(getattr(self, name), hints[name], f"evaluation.{name}"))
-        if self.plot_of is not None and self.plot_of not in PLOTS_OF:
-            raise ValueError(no_such("value of evaluation.plot_of", self.plot_of, PLOTS_OF))
-        chosen = self.plot_dimensions
-        is_list = chosen is None or (isinstance(chosen, list | tuple) and 1 <= len(chosen) <= 2)
-        if not is_list or not all(type(i) is int and i >= 0 for i in chosen or ()):
-            raise ValueError(
-                f"evaluation.plot_dimensions must be one or two indices from 0, as in [0, 1]; got {chosen!r}."
-            )
-
-    @property
-    def num_steps(self) -> int:
-        """Number of episodes that are recorded step by step."""
-        return max(self.save_episodes or 0, self.plot_episodes or 0)
-
-    def for_evaluator(self) -> dict[str, Any]:
-        """Return the corresponding fields of an ``Evaluator``."""
-        return {"keep_goals": self.goals, "keep_steps": self.num_steps}
-
-
-def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> Keeping | None:
+def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: bool) -> EvaluationRecords | None:
     """Build recording options from the part ``evaluation`` of a config; ``None`` if nothing is recorded.
 
     Args:
@@ -78,8 +31,8 @@ def make_keeping(config: Any, env: VectorEnv, num_episodes: int, plays_as_all: b
         ValueError: a setting is unknown or invalid; the message explains it.
     """
     config = checked_mapping(config, "evaluation")
-    check_names(config, [field.name for field in dataclasses.fields(Keeping)], "key of evaluation")
-    keeping = Keeping(**config)
+    check_names(config, [field.name for field in dataclasses.fields(EvaluationRecords)], "key of evaluation")
+    keeping = EvaluationRecords(**config)
     for name in ("save_episodes", "plot_episodes"):
         number = getattr(keeping, name)
         if number is not None and number > num_episodes:
@@ -114,7 +67,7 @@ def _refuse_many_steps(num_episodes: int, env: VectorEnv) -> None:
         )
 
 
-def _plotted(keeping: Keeping, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
+def _plotted(keeping: EvaluationRecords, env: VectorEnv) -> tuple[str, tuple[int, ...]]:
     """Return the plotted quantity and its dimensions, with defaults filled in."""
     quantity = keeping.plot_of or ("goal" if observes_goals(env) else "observation")
     if quantity == "goal" and not observes_goals(env):

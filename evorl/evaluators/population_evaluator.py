@@ -35,6 +35,7 @@ class PopulationEvaluator(PyTreeNode):
         env_fields: entries of ``info`` to sum, see ``play_episodes``.
         observe: also compute statistics of the observations.
         record: record transitions with these entries of ``info``, see ``play_episodes``; ``None`` disables it.
+        watch: also look for faults of environments, see ``play_episodes``.
     """
 
     env: VectorEnv = pytree_field(static=True)
@@ -46,6 +47,7 @@ class PopulationEvaluator(PyTreeNode):
     env_fields: tuple[str, ...] = ()
     observe: bool = False
     record: tuple[str, ...] | None = None
+    watch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_episodes", "chunk"):
@@ -94,6 +96,7 @@ class PopulationEvaluator(PyTreeNode):
                 self.env_fields,
                 self.observe,
                 self.record,
+                watch=self.watch,
             )
 
         if num_chunks == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState
 from evorl.envs.vector import VectorEnv
 from evorl.evaluators.episodes import episode_keys, most_steps

@@ -6,31 +6,35 @@ checked before losses, so that an environment fault is not attributed to the lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.config.names import load
 from evorl.envs.host.host_vector_env import HostEnvError
 from evorl.envs.vector import env_title
+from evorl.evaluators.episodes import NO_FAULT, EpisodeOutcomes
+from evorl.execution.session import TrainingDiverged
 from evorl.ops import collectives, processes
 from evorl.sample_batch import SampleBatch
 from evorl.types import PyTreeDict, State
 
 ENV_FAULTS = "env_faults"  # metric of a program; ``Workflow.iterate`` removes it
 _KINDS = ("rewards", "observations", "observations")  # before a step, and after it
-_NONE = np.iinfo(np.int32).max
+_NONE = NO_FAULT
 
 
 def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
     """Run one iteration of one seed, ``pure_step``, with ``ENV_FAULTS`` added to its metrics.
 
-    The entry is missing for workflows that override ``pure_step``, and for simulators on the host, whose responses are
-    checked there.
+    The entry is missing for workflows that override ``pure_step`` without a ``watched_step``, and for simulators on the
+    host, whose responses are checked there.
     """
+    step_of_its_own = getattr(workflow, "watched_step", None)
+    if step_of_its_own is not None:
+        return step_of_its_own(state)
     if type(workflow).pure_step.__qualname__ != "Workflow.pure_step" or workflow.env.steps_on_host:
         return workflow.pure_step(state)
     experience, state = workflow.collect(state)
@@ -40,17 +44,24 @@ def watched_step(workflow: Any, state: State) -> tuple[PyTreeDict, State]:
 
 
 def env_faults(experience: Any) -> jax.Array | None:
-    """Return the first step of a rollout at which an environment returned non-finite values.
+    """Return the first step at which an environment returned non-finite values.
 
     Args:
-        experience: data collected by a workflow.
+        experience: data collected by a workflow. Episodes of a generation have no fault while any return is finite, as
+            one individual of many may break its simulation.
 
     Returns:
-        int32 ``[3]``: the step in the rollout from 0 (the largest int32 if all values are finite), the index of the
-        environment, and the index in ``_KINDS``; ``None`` if the experience is not a rollout ``[T, B, ...]``.
+        int32 ``[3]``: the step in the rollout or episode from 0 (``NO_FAULT`` if all values are finite), the index of
+        the environment or episode, and the index in ``_KINDS``; ``[P, 3]`` for the members of a population; ``None`` if
+        the experience is neither a rollout ``[T, B, ...]`` nor contains watched episodes.
     """
-    is_rollout = isinstance(experience, SampleBatch) and getattr(experience.dones, "ndim", None) == 2
-    if not is_rollout:
+    if isinstance(experience, EpisodeOutcomes):
+        return None if experience.faults is None else _fault_of_generation(experience.returns, experience.faults)
+    if not isinstance(experience, SampleBatch):
+        return None
+    if isinstance(experience.extras, Mapping) and ENV_FAULTS in experience.extras:  # of members, found by each of them
+        return experience.extras[ENV_FAULTS]
+    if getattr(experience.dones, "ndim", None) != 2:
         return None
     shape = experience.dones.shape
     # The environment is not at fault for a non-finite action, of a diverged policy, nor for anything after it.
@@ -69,6 +80,27 @@ def env_faults(experience: Any) -> jax.Array | None:
     return jnp.stack([steps.ravel()[index], index // len(_KINDS), index % len(_KINDS)]).astype(jnp.int32)
 
 
+def _fault_of_generation(returns: jax.Array, faults: jax.Array) -> jax.Array:
+    """Return the first fault ``[3]`` of the episodes of a generation, none while any of the returns is finite."""
+    rows = faults.reshape(-1, faults.shape[-1])
+    at = jnp.argmin(rows[:, 0])
+    step = jnp.where(jnp.isfinite(returns).any(), _NONE, rows[at, 0])
+    return jnp.stack([step, at, rows[at, 1]]).astype(jnp.int32)
+
+
+def first_fault(faults: jax.Array, steps_per_iteration: int) -> jax.Array:
+    """Return the first of the faults ``[N, ..., 3]`` of consecutive iterations, ``[..., 3]``.
+
+    Args:
+        faults: see ``env_faults``.
+        steps_per_iteration: of one environment; the step is counted from the first iteration on.
+    """
+    at = jnp.argmax(faults[..., 0] != _NONE, axis=0)
+    first = jnp.take_along_axis(faults, at[None, ..., None], axis=0)[0]
+    step = first[..., 0]
+    return first.at[..., 0].set(jnp.where(step == _NONE, _NONE, step + at * steps_per_iteration).astype(jnp.int32))
+
+
 def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
     """Return the first step with a non-finite value in each environment, ``[B]``, or ``_NONE``."""
     is_bad = jnp.zeros(shape, jnp.bool_)
@@ -78,8 +110,25 @@ def _first_bad(tree: Any, shape: tuple[int, int]) -> jax.Array:
     return jnp.where(is_bad.any(axis=0), jnp.argmax(is_bad, axis=0), _NONE).astype(jnp.int32)
 
 
+class KeyedMessages:
+    """Passes messages on; of messages with the same key, only the first."""
+
+    def __init__(self, message: Callable[[str], None]) -> None:
+        self._message = message
+        self._keys: set[str] = set()
+
+    def __call__(self, text: str, key: str | None = None) -> None:
+        if key is None or key not in self._keys:
+            self._message(text)
+        self._keys |= set() if key is None else {key}
+
+
 def without_env_faults(
-    workflow: Any, metrics: Mapping[str, Any], state: State, num_iterations: int
+    workflow: Any,
+    metrics: Mapping[str, Any],
+    state: State,
+    num_iterations: int,
+    message: Callable[..., None] = lambda *_: None,
 ) -> tuple[PyTreeDict, State]:
     """Remove the entry for environment faults from the metrics ``[N, ...]``; return them and the state.
 
@@ -88,27 +137,44 @@ def without_env_faults(
         metrics: metrics of a program.
         state: state after these iterations.
         num_iterations: number of valid rows.
+        message: called with a text and a key, see ``KeyedMessages``, if only one member of a population, or one of
+            several independent rows, has a fault: the others continue.
 
     Raises:
         TrainingDiverged: an environment returned non-finite values; the message states the environment and the step.
+            In a population, all members have such an environment.
     """
     remaining = PyTreeDict({name: value for name, value in metrics.items() if name != ENV_FAULTS})
     if ENV_FAULTS not in metrics:
         return remaining, state
-    faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations].reshape(num_iterations, -1, 3)
-    rows, seeds = np.nonzero(faults[..., 0] != _NONE)
-    if not len(rows):
-        return remaining, state
-    step, number, kind = faults[rows[0], seeds[0]].tolist()
-    iteration = int(state.iterations) - num_iterations + int(rows[0]) + 1
-    per_env = workflow.timesteps_per_iteration // workflow.env.num_envs
-    step_text = (
-        f"step {(iteration - 1) * per_env + step + 1:,} of the run" if per_env else f"step {step + 1:,} of a rollout"
-    )
-    seed = f" of seed {seeds[0]}" if faults.shape[1] > 1 else ""
-    raise load("evorl.execution.learning:TrainingDiverged")(
-        _described(workflow.env, f"{number}{seed}", kind, f"{step_text}, in iteration {iteration:,}")
-    )
+    num_seeds = workflow.execution.num_seeds or 1
+    faults = np.asarray(processes.on_host(metrics[ENV_FAULTS]))[:num_iterations]
+    faults = faults.reshape(num_iterations, num_seeds, -1, 3)  # [N, S, P, 3]
+    is_bad = faults[..., 0] != _NONE
+    first = int(state.iterations) - num_iterations + 1
+    rows = np.argmax(is_bad, axis=0)  # the first of each, [S, P]
+    for seed, member in sorted(np.argwhere(is_bad.any(axis=0)).tolist(), key=lambda at: rows[*at]):
+        row = int(rows[seed, member])
+        text = _describe_fault(workflow, faults[row], seed, member, first + row)
+        if not workflow.rows_stand_alone and is_bad[:, seed].all(axis=-1).any():
+            raise TrainingDiverged(text)
+        message(f"{text} The others continue.", f"environment of {seed}, {member}")
+    return remaining, state
+
+
+def _describe_fault(workflow: Any, faults: np.ndarray, seed: int, member: int, iteration: int) -> str:
+    """Return the message for a fault among those ``[S, P, 3]`` of an iteration."""
+    num_seeds, num_members = faults.shape[:2]
+    step, number, kind = faults[seed, member].tolist()
+    per_env = workflow.timesteps_per_iteration // (workflow.env.num_envs * num_members)
+    moment = f"step {(iteration - 1) * per_env + step + 1:,} of it" if per_env else f"step {step + 1:,} of an episode"
+    who = f"{number} of member {member}" if num_members > 1 else str(number)
+    if workflow.rows_stand_alone:
+        who += f" of {workflow.describe_row(seed)}"
+    elif num_seeds > 1:
+        who += f" of seed {seed}"
+    generation = "" if per_env else ", in which no return is finite"
+    return _described(workflow.env, who, kind, f"{moment}, in iteration {iteration:,}{generation}")
 
 
 def refuse_faulty_rollout(env: Any, experience: SampleBatch) -> None:

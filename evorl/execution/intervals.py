@@ -38,17 +38,18 @@ class Interval(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class EveryIterations:
-    """Due whenever the number of iterations is a multiple of ``number``."""
+    """Due whenever the number of iterations since ``offset`` is a multiple of ``number``."""
 
     number: int
+    offset: int = 0
 
     def is_due(self, iterations: np.ndarray, timesteps: np.ndarray) -> np.ndarray:
         """Return after which iterations the event is due, bool ``[N]``."""
-        return iterations[1:] % self.number == 0
+        return (iterations[1:] - self.offset) % self.number == 0
 
     def until_due(self, iterations: int, timesteps: int, most: int) -> int:
         """Return the number of iterations until the event is due."""
-        return self.number - iterations % self.number
+        return self.number - (iterations - self.offset) % self.number
 
 
 @dataclasses.dataclass(frozen=True)

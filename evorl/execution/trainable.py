@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -133,20 +132,12 @@ class Trainable(Protocol):
         ...
 
     @property
-    def is_one_program(self) -> bool:
-        """True if an iteration is a single compiled program."""
+    def collector(self) -> Any:
+        """Steps the environments, see ``evorl.execution.collector.Collector``."""
         ...
 
     def iterate(
-        self, state: State, num_iterations: int, message: Callable[[str], None]
+        self, state: State, num_iterations: int, message: Callable[..., None]
     ) -> tuple[PyTreeDict | None, State]:
-        """Run ``num_iterations``; return metrics ``[N, ...]``, or ``None``, and the state. The state is donated."""
-        ...
-
-    def with_new_episodes(self, state: State) -> State:
-        """Return the state, with new episodes if its simulators are not running."""
-        ...
-
-    def compile_ahead(self, key: Key | int = 0) -> threading.Thread:
-        """Start compiling the training program in the background."""
+        """Run iterations: metrics ``[N, ...]``, ``None`` for none, and the state, which is donated."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,16 @@ from evorl.config.gate import scope
 from evorl.config.values import BEST, seed_choice
 from evorl.envs.space import Space
 from evorl.envs.vector import VectorEnv
+from evorl.execution.restoring import restore
+from evorl.execution.runtime import prepare_for
 from evorl.execution.seeds import state_of_seed
 from evorl.export.portable_policy import NEXT, PortablePolicy, portable_policy
 from evorl.reports.seed_choice import SeedChoice, choose_seed
+from evorl.runs.best_run import find_run
+from evorl.runs.checkpointer import RunCheckpointer
+from evorl.runs.stored import stored_spec
 from evorl.types import State
+from evorl.workflows.assembly import workflow_from_config
 from evorl.workflows.workflow import Workflow
 
 
@@ -86,28 +93,22 @@ def stored_policy(
         CheckpointError: there is no such checkpoint.
         ValueError: an argument cannot be, in words.
     """
-    from omegaconf import OmegaConf
-
-    from evorl.cli.stored_run import build_workflow, prepare_for, stored_config
-    from evorl.execution.restoring import restore
-    from evorl.runs.checkpointer import RunCheckpointer
-    from evorl.runs.folder import RunFolder
-
-    folder = RunFolder.find(run, runs_folder)
-    settings, _ = stored_config(folder, trust, ["devices=1"], ("devices",), can_be_given=False)
-    prepare_for(settings)
-    workflow = build_workflow(settings)
+    folder = find_run(run, runs_folder)
+    spec = stored_spec(folder, trust, {"devices": 1}, can_be_given=False)
+    prepare_for(spec)
+    workflow = workflow_from_config(spec.workflow_config())
     try:
         checkpointer = RunCheckpointer(folder.checkpoints)
         which: Any = "latest" if checkpoint == "best" and checkpointer.best_step is None else checkpoint
         entries = workflow.evaluation_entries
-        state, progress = restore(workflow, checkpointer, settings.seed, which, entries)
+        state, progress = restore(workflow, checkpointer, spec.seed, which, entries)
         requested = seed_choice(seed_number)
         seed = choose_seed(folder.path, workflow.execution.num_seeds, int(progress["timesteps"]), requested)
         agent, agent_state = acting_agent(workflow, state, seed.number)
         if sample:
             agent_state = agent.at_progress(agent_state, jax.numpy.float32(1.0))
-        env: Any = OmegaConf.to_container(settings.env) if OmegaConf.is_config(settings.env) else {"name": settings.env}
+        env = spec.workflow["env"]
+        env = dict(env) if isinstance(env, Mapping) else {"name": env}
         return StoredPolicy(
             policy=portable_policy(agent, agent_state, workflow.eval_env, sample),
             folder=folder.path,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs.env import EnvState, PhysicsEnv
 from evorl.envs.vector import VectorEnv
 from evorl.envs.wrapped_row import WrappedRow

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -170,7 +172,7 @@ def portable_policy(agent: Agent, agent_state: AgentState, env: VectorEnv, sampl
             "Give sample=true."
         )
     draws = tuple(Port(f"random_{i}", d.shape, np.dtype(d.dtype)) for i, d in enumerate(opened.draws))
-    actions = _ports(ACTION, wrapped.action_space.spec)
+    actions = _ports(ACTION, wrapped.action_space.spec, {SCORES})
     kept = _needed_memory(opened, len(actions), len(observations))
     row = _row(opened, observations, memory, kept, wrapped.action_space)
     memory = tuple(memory[i] for i in kept)
@@ -234,13 +236,16 @@ def _normalizer(agent_state: AgentState, ports: tuple[Port, ...]) -> Any:
     return tuple((np.asarray(m), np.sqrt(np.asarray(v))) for m, v in zip(means, variances, strict=True))
 
 
-def _ports(name: str, tree: Any) -> tuple[Port, ...]:
-    """A port for each leaf, named by its way through the tree."""
-    ports = []
+def _ports(name: str, tree: Any, reserved: Collection[str] = ()) -> tuple[Port, ...]:
+    """A port for each leaf, named by its way through the tree: an identifier in ASCII, and no two alike."""
+    ports, taken = [], set(reserved)
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         parts = [name, *(jax.tree_util.keystr((entry,), simple=True) for entry in path)]
-        plain = "".join(c if c.isalnum() else "_" for c in "_".join(parts))
-        ports.append(Port(plain, tuple(leaf.shape), np.dtype(leaf.dtype)))
+        plain = re.sub(r"[^0-9A-Za-z]", "_", "_".join(parts))
+        others = (f"{plain}_{i}" for i in itertools.count(2))
+        unique = next(each for each in itertools.chain([plain], others) if each not in taken)
+        taken.add(unique)
+        ports.append(Port(unique, tuple(leaf.shape), np.dtype(leaf.dtype)))
     return tuple(ports)
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from evorl.config.names import load
-from evorl.config.nodes import plain
 from evorl.recorders.episode_recorder import EpisodeRecorder
 from evorl.recorders.goal_table import GoalTableRecorder
 from evorl.recorders.projection_recorder import ProjectionRecorder
 from evorl.runs.folder import RunFolder
 from evorl.runs.recording import Recorder
+from evorl.runs.spec import RunSpec
 from evorl.workflows.assembly import as_paid_by_the_environment
 from evorl.workflows.workflow import Workflow
 
@@ -19,28 +16,28 @@ _VIDEO_RECORDER = "evorl.recorders.video_recorder:VideoRecorder"  # imported onl
 
 
 def episode_recorders(
-    folder: RunFolder, workflow: Workflow, config: Mapping[str, Any], of_training: bool = True, suffix: str = ""
+    folder: RunFolder, workflow: Workflow, spec: RunSpec, of_training: bool = True, suffix: str = ""
 ) -> list[Recorder]:
     """Create the recorders that write evaluation episodes to a run folder.
 
     Args:
         folder: the run folder.
-        workflow: built from the config.
-        config: run config: ``env``, ``seed`` and ``render_interval``.
+        workflow: built from the settings.
+        spec: settings of the run.
         of_training: true for evaluations during training; only these write the goal table and videos.
         suffix: appended to the number of steps in file names.
     """
     keeping, recorders = workflow.keeping, []
-    if of_training and config.get("render_interval"):
-        recorders.append(load(_VIDEO_RECORDER)(folder, config["render_interval"]))
+    if of_training and spec.render_interval:
+        recorders.append(load(_VIDEO_RECORDER)(folder, spec.render_interval))
     if keeping is None:
         return recorders
     if keeping.goals and of_training:
         recorders.append(GoalTableRecorder(folder.eval_goals))
     if keeping.save_episodes:
-        env = as_paid_by_the_environment(plain(config)["env"])
+        env = as_paid_by_the_environment(spec.workflow["env"])
         env = {"name": env} if isinstance(env, str) else dict(env)
-        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": config["seed"]}
+        about = {"library": env.get("library"), "name": env.get("name"), "env": env, "seed": spec.seed}
         recorders.append(EpisodeRecorder(folder.episodes, about, keeping.save_episodes, suffix))
     if keeping.plot_episodes:
         projection = (keeping.plot_episodes, keeping.plot_of, keeping.plot_dimensions)

@@ -19,7 +19,7 @@ from evorl.runs.recording import Recorder, Row, RunPlan
 _RENDER_SCRIPT = """
 import os
 from evorl.cli.commands import main
-from evorl.cli.joining import PLACE_VARIABLE
+from evorl.execution.multiprocess import PLACE_VARIABLE
 os.environ.pop(PLACE_VARIABLE, None)
 if hasattr(os, "nice"):
     os.nice(10)

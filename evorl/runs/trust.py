@@ -18,11 +18,10 @@ from evorl.config.gate import distrust, grant, is_granted, is_of, leaves, names_
 from evorl.config.names import SHIPPED_WORKFLOWS
 from evorl.config.yaml_text import MAX_DEPTH
 from evorl.runs.files import RunFolderError
+from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, give trust=true."
 _SHOWN = 80  # characters of a word in a message
-# Settings of a run that no part of a workflow is built from: addresses, titles, folders.
-_NOT_BUILT_FROM = frozenset("title serve parameters resume run init_from runs_folder trust recorders".split())
 # Keys of an environment that name it, and no file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A setting as a stored command line may give it: no group of another package, no flag, nothing added or removed.
@@ -89,7 +88,7 @@ def settable(path: str) -> str:
 
 def _is_foreign(path: str, value: str) -> bool:
     *above, key = path.split(".")
-    if (above or [key])[0] in _NOT_BUILT_FROM:
+    if (above or [key])[0] in RunSpec.keys("names_no_code"):
         return False
     if key == "workflow":
         return not is_of(value, SHIPPED_WORKFLOWS)

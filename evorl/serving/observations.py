@@ -55,7 +55,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
         return np.ones(1, space.dtype)
     if array.shape != tuple(space.shape):
         raise ObservationError(f"{name} must have the shape {list(space.shape)}, got {list(array.shape)}.")
-    if array.dtype.kind == "f" and not (np.abs(array) <= MAX_STATE).all():
+    # In float64: a float16 does not hold the limit.
+    if array.dtype.kind == "f" and not (np.abs(array, dtype=np.float64) <= MAX_STATE).all():
         what = f"beyond {MAX_STATE:g}" if np.isfinite(array).all() else "that are not finite"
         raise ObservationError(f"{name} has numbers {what}.")
     if isinstance(space, Discrete) and not space.start <= array < space.start + space.n:
@@ -63,7 +64,8 @@ def observation_from(state: Any, space: Space, name: str = "state") -> Any:
     if array.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
         if isinstance(space, Discrete) and array % 1:
             raise ObservationError(f"{name} must be a whole number, got {array}.")
-        array = np.rint(array * 255) if space.dtype == np.uint8 and array.max(initial=0.0) <= 1.0 else np.rint(array)
+        is_picture = space.dtype == np.uint8 and isinstance(space, Box) and space.high.max(initial=0) == 255
+        array = np.rint(array * 255) if is_picture and array.max(initial=0.0) <= 1.0 else np.rint(array)
     _require_room(array, space.dtype, name)
     return array.astype(space.dtype, copy=False)
 

@@ -16,10 +16,11 @@ _DTYPE = re.compile(r"[<>|=]?[biuf]\d{1,2}|[<>|=]?\?|bool|u?int\d{1,2}|float\d{2
 
 
 def pack_message(message: Any) -> bytes:
-    """A message, or a list of them, as bytes."""
+    """A message, or a list of them, as bytes. Halves of surrogate pairs, which JSON can have, are escaped."""
     import msgpack
 
-    return bytes(msgpack.packb(message, default=_as_map, use_bin_type=True) or b"")
+    packed = msgpack.packb(message, default=_as_map, use_bin_type=True, unicode_errors="backslashreplace")
+    return bytes(packed or b"")
 
 
 def unpack_message(data: bytes) -> Any:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evorl.actors.host_loop import stacked_rows
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs.remote import is_remote
 from evorl.live.spans import Spans
 from evorl.ops.trees import Packed, copied
@@ -28,7 +28,7 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 class TrainingServer(ByValue):
-    """What collects for a workflow in place of its own environments; the workflow's ``actors``.
+    """Collects from remote simulators in place of a workflow's own environments, see ``Collector``.
 
     Args:
         workflow: that is to be trained, with ``env=remote``.
@@ -74,6 +74,8 @@ class TrainingServer(ByValue):
         self._counted = (time.perf_counter(), 0)
         self._warned = -math.inf
         self._dropped = 0
+
+    is_one_program = False
 
     def keep(self, metrics: ClientMetrics) -> None:
         """Keep there what clients measure from now on; closed with the server."""

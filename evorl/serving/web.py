@@ -219,6 +219,8 @@ class Conversation:
         sid = message.get("sid")
         if sid is not None and not isinstance(sid, str | int):
             raise ProtocolError("sid is text or a whole number.")
+        if isinstance(sid, str) and not sid.isascii() and any("\ud800" <= letter <= "\udfff" for letter in sid):
+            raise ProtocolError("sid has half of a surrogate pair, which is no text.")
         command = message.get("command")
         if isinstance(command, str) and command == "disconnect":
             if sid in self._sessions:

@@ -13,13 +13,16 @@ import numpy as np
 
 from evorl.config.names import no_such
 from evorl.config.values import check_names, checked_mapping, checked_value, positive
+from evorl.runs.spec import RunSpec
 
-# What is the whole sweep's: its value cannot be one of those that are compared.
-OF_THE_SWEEP = (
-    "seed num_seeds devices workflow resume run runs_folder trust recorders sweep search deterministic".split()
-)
 _OPTIONS = ("over", "draws", "halving", "at_once", "memory")
 _BOUNDS = ("low", "high", "scale")
+
+
+def is_shared(path: str) -> bool:
+    """Return True if the setting at a path has one value for the whole sweep."""
+    top = path.partition(".")[0]
+    return top == "workflow" or top in RunSpec.keys("shared")
 
 
 @dataclasses.dataclass(frozen=True)

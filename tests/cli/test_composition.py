@@ -10,8 +10,9 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from evorl.cli.composition import as_filed, compose_config, config_folder
-from evorl.cli.stored_run import build_workflow
+from evorl.ec.evo_optimizer import EvoOptimizer
 from evorl.ec.optimizers import OpenES
+from evorl.workflows.assembly import workflow_from_config
 
 
 def test_a_file_that_names_a_class_has_all_its_settings() -> None:
@@ -31,12 +32,14 @@ def test_a_name_stands_for_a_mapping_that_has_it(name: str) -> None:
 def test_a_schedule_may_be_given_by_steps_where_there_is_one_by_share(words: list[str]) -> None:
     given = [f"agent.epsilon{word}" if word[0] == "." else f"agent.epsilon={word}" for word in words]
     config = compose_config(["agent=dqn", "env=cartpole", "total_timesteps=1000", *given])
-    epsilon = build_workflow(config).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
+    epsilon = workflow_from_config(
+        config
+    ).agent.epsilon  # whose class is silent of steps, as is the file of the rate below
     rate = compose_config(["agent=ppo", "env=cartpole", "optimizer.learning_rate.share=0.5"]).optimizer.learning_rate
     assert rate.share == 0.5
     assert (epsilon.start, epsilon.end, epsilon.share) == (1.0, 0.1, 0.2)
     with pytest.raises(ValueError, match=r"key of agent\.epsilon 'shar'. Did you mean 'share'"):
-        build_workflow(compose_config(["agent=dqn", "env=cartpole", "agent.epsilon.shar=7"]))
+        workflow_from_config(compose_config(["agent=dqn", "env=cartpole", "agent.epsilon.shar=7"]))
 
 
 def test_a_part_that_is_an_agent_is_a_file_of_the_agents() -> None:
@@ -74,3 +77,57 @@ def test_a_folder_of_ones_own_is_completed_likewise(tmp_path: Path) -> None:
         config = OmegaConf.to_container(compose("config", [*overrides, "gae_lambda=0.5"]))
     assert (config["num_epochs"], config["gae_lambda"]) == (7, 0.5)
     assert config["agent"]["clip_epsilon"] == 0.2
+
+
+class OwnSearch(EvoOptimizer):
+    """Attributes:
+    step_size: of the mean.
+    initial_std: of samples.
+    """
+
+    pop_size: int = 24
+    step_size: float = 0.5
+    initial_std: float = 0.2
+
+
+def own_gradient_optimizer(learning_rate):
+    """Return something."""
+    return learning_rate
+
+
+@pytest.mark.parametrize("agent", ["ec/openes", "ec/cmaes", "ec/ga", "ec/vanilla_es"])
+@pytest.mark.parametrize("name", [f"{__name__}:OwnSearch", "cmaes", "evosax/SNES"])
+def test_a_search_brings_its_own_settings_and_none_of_another(agent: str, name: str) -> None:
+    """Neither the defaults of the agent's search, nor those that the agent's file gives, remain."""
+    config = compose_config([f"agent={agent}", f"optimizer={name}", "optimizer.initial_std=0.7", "env=acrobot"])
+    optimizer = dict(config.optimizer)
+    assert (optimizer.pop("name"), optimizer["initial_std"]) == (name, 0.7)
+    fields = {
+        "cmaes": {"pop_size", "num_elites", "initial_std"},
+        "evosax/SNES": {"pop_size", "initial_std", "num_populations", "params"},
+    }.get(name, {"pop_size", "step_size", "initial_std"})
+    assert set(optimizer) == fields
+    if "OwnSearch" in name:
+        assert optimizer["pop_size"] == 24
+
+
+def test_the_search_of_an_agent_has_the_settings_of_its_file() -> None:
+    optimizer = compose_config(["agent=ec/ga", "env=acrobot"]).optimizer
+    assert (optimizer.pop_size, optimizer.num_elites, optimizer.crossover.kind) == (128, 8, "units")
+    assert compose_config(["agent=ec/ga", "optimizer=ga", "env=acrobot"]).optimizer == optimizer
+
+
+def test_a_part_of_an_agent_has_a_search_of_ones_own() -> None:
+    overrides = ["agent=erl/erl", "evolution=ga", f"optimizer={__name__}:OwnSearch"]
+    assert set(compose_config(overrides).optimizer) == {"name", "pop_size", "step_size", "initial_std"}
+
+
+def test_a_gradient_optimizer_is_its_name_alone() -> None:
+    usual = compose_config(["agent=ppo"]).optimizer
+    for name in ("sgd", f"{__name__}:own_gradient_optimizer"):
+        assert compose_config(["agent=ppo", f"optimizer={name}"]).optimizer == {**usual, "name": name}
+
+
+def test_a_search_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no module 'no_such_module'"):
+        compose_config(["agent=ec/openes", "optimizer=no_such_module:X"])

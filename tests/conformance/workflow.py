@@ -20,7 +20,7 @@ import pytest
 from evorl.execution import learning, programs
 from evorl.execution.compile_clock import CompileClock
 from evorl.execution.env_faults import ENV_FAULTS
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.types import PyTreeDict, State
 from evorl.workflows.workflow import Workflow
 from tests.conformance.seeds import SeedContract

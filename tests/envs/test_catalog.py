@@ -9,7 +9,14 @@ import pytest
 
 from evorl.cli.composition import config_folder, long_names
 from evorl.cli.errors import config_names
-from evorl.envs.catalog import ATARI_GAMES, GYMNASIUM, PETTINGZOO, describe_suggestions, suggest_envs
+from evorl.envs.catalog import (
+    ATARI_GAMES,
+    GYMNASIUM,
+    PETTINGZOO,
+    describe_library,
+    describe_suggestions,
+    suggest_envs,
+)
 from evorl.envs.factory import available_envs
 
 ALL = [f"{library}/{name}" for library, names in available_envs().items() if library != "remote" for name in names]
@@ -81,6 +88,34 @@ def test_what_has_to_be_installed_is_named() -> None:
     assert "(extra atari)" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert "env=atari/pong env.name=ALE/Pong-v5" in describe_suggestions(suggest_envs("ALE/Pong-v5"))
     assert describe_suggestions([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"),
+    [
+        ("openai-gym", ["env=gymnasium/<name>", "'gymnasium/CartPole-v1' (extra gymnasium)"]),
+        ("OpenAI_Gym", ["env=gymnasium/<name>"]),
+        ("gym", ["env=gymnasium/<name>"]),
+        ("gymnasium", ["env=gymnasium/<name>"]),
+        ("brax", ["env=brax/<name>", "'brax/"]),
+        ("dm_control/nothing", ["env=playground/<name>"]),
+        ("atari", ["env=atari/pong", "env.name=ALE/"]),
+        ("vizdoom", ["evorl new <folder> env=vizdoom"]),
+        ("vizdoom/basic", ["evorl new <folder> env=vizdoom"]),
+        ("VizdoomBasic-v1", ["evorl new <folder> env=vizdoom"]),
+        ("doom", ["evorl new <folder> env=vizdoom"]),
+        ("deepmind-lab", ["evorl new <folder> env=deepmind-lab"]),
+        ("deepmind_lab/nav_maze", ["evorl new <folder> env=deepmind-lab"]),
+        ("dmlab", ["evorl new <folder> env=deepmind-lab"]),
+    ],
+)
+def test_a_library_is_answered_with_how_its_environments_are_named(typed: str, parts: list[str]) -> None:
+    described = describe_library(typed)
+    assert [part for part in parts if part not in described] == []
+
+
+def test_other_names_are_no_libraries() -> None:
+    assert [name for name in ("cartpole", "nothing", "of/nothing", "") if describe_library(name)] == []
 
 
 def test_config_files_are_found_too() -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs import AutoresetMode, Box, DictSpace, Discrete, create_env
 from evorl.envs import jaxmarl as adapter
 from evorl.envs.jaxmarl import ENV_NAMES, EXCLUDED, JaxmarlAdapter, create_wrapped_jaxmarl_env

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import random_actions
+from evorl.agents.random_actions import random_actions
 from evorl.envs import AutoresetMode, Box, Discrete, create_env
 from evorl.envs import jumanji as adapter
 from evorl.envs.action_conversion import ActionConversion

@@ -51,7 +51,7 @@ def test_spaces_of_configs(config: Any, space: Any) -> None:
         ({"shap": [3]}, "shape"),
         ({"n": 0}, r"env\.obs_space=.* is not a valid space: .*at least one element"),
         ({"shape": [2], "low": 2, "high": 1}, r"env\.obs_space=.* is not a valid space: .*low <= high"),
-        ({"shape": [2], "dtype": "colour"}, "is no space"),
+        ({"shape": [2], "dtype": "colour"}, "is not a valid space"),
         ({"a": {"n": 2}, "b": {"n": 0}}, r"env\.obs_space\.b="),
     ],
     ids=str,
@@ -75,7 +75,7 @@ def test_a_workflow_sees_rows_that_nobody_steps() -> None:
     np.testing.assert_array_equal(state.obs, np.zeros((3, 6)))
     with pytest.raises(HostEnvError, match=r"evorl serve agent=.* env=remote, .* evorl act run="):
         env.simulators.usual.step(np.zeros((3, 2)))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="come over the network"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="connect over the network"):
         jax.block_until_ready(env.step(state, jnp.zeros((3, 2))))
     env.close()
 

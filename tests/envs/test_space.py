@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -180,3 +182,9 @@ def test_shapes_that_fit_no_memory_are_refused_before_bounds_are_made(shape: lis
         Box(0, 1, shape)
     with pytest.raises(ValueError, match=r"268,435,456|at least one element"):
         Discrete(shape[0] if len(shape) == 1 else 10**9)
+
+
+@pytest.mark.parametrize("name", ["items", "pop", 1])
+def test_names_that_a_dict_cannot_have_are_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match=rf"entry {name!r}.*call it differently, as '{name}_'"):
+        DictSpace({name: Box(0.0, 1.0, (1,))})

@@ -12,7 +12,14 @@ import pytest
 from evorl.agent import Agent, AgentState
 from evorl.envs import AutoresetMode
 from evorl.envs.wrappers import VECTOR_ENVS
-from evorl.evaluators.episodes import EpisodeOutcomes, episode_keys, info_entries, play_episodes, transition_rows
+from evorl.evaluators.episodes import (
+    NO_FAULT,
+    EpisodeOutcomes,
+    episode_keys,
+    info_entries,
+    play_episodes,
+    transition_rows,
+)
 from evorl.evaluators.population_evaluator import PopulationEvaluator
 from evorl.replay_buffers.n_step import take_n_step
 from evorl.replay_buffers.uniform import UniformReplayBuffer
@@ -70,6 +77,47 @@ def test_every_step_is_recorded(mode: AutoresetMode) -> None:
         np.testing.assert_array_equal(own.rewards, left + 0.25)
         np.testing.assert_array_equal(own.dones, left == 1)
         np.testing.assert_array_equal(own.extras.env_extras.termination, left == 1)
+
+
+class _Rows(VECTOR_ENVS[AutoresetMode.DISABLED]):
+    """Countdown, whose rewards and observations ``change`` with the actions ``[B, 1]``, from the second step on."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__(Countdown(), NUM_EPISODES)
+        self.change = change
+
+    def step(self, env_state: Any, action: Any) -> Any:
+        after = super().step(env_state, action)
+        reward, obs = self.change(after.reward, after.obs, action)
+        late = after.info.steps >= 2
+        return after.replace(reward=jnp.where(late, reward, after.reward), obs=jnp.where(late[:, None], obs, after.obs))
+
+
+FAULTS = {
+    "none": (lambda reward, obs, action: (reward, obs), 0.25, [NO_FAULT, 0]),
+    "reward": (lambda reward, obs, action: (reward * jnp.inf, obs), 0.25, [1, 0]),
+    "obs": (lambda reward, obs, action: (reward, obs * jnp.nan), 0.25, [2, 1]),
+    "policy": (lambda reward, obs, action: (reward, obs), jnp.nan, [NO_FAULT, 0]),
+    "policy, and what it is shown": (lambda reward, obs, action: (reward, obs + action), jnp.nan, [NO_FAULT, 0]),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_those_of_the_environment(name: str) -> None:
+    """Rewards follow the action: an action that is not finite is the policy's."""
+    change, action, expected = FAULTS[name]
+    keys = episode_keys(KEY, jnp.arange(NUM_EPISODES))
+    wanted = jnp.arange(NUM_EPISODES) != 3
+    act = Adder().evaluate_actions
+    outcomes = play_episodes(_Rows(change), act, _state(action), keys, wanted, STEPS, watch=True)
+    faults, lengths = np.asarray(outcomes.faults), np.asarray(outcomes.lengths)
+    assert (lengths > 2).sum() > 3
+    for row, length in enumerate(lengths):
+        assert faults[row].tolist() == (expected if length > expected[0] else [NO_FAULT, 0])
+    assert np.isfinite(outcomes.returns[3])
+    if name == "policy":
+        assert not np.isfinite(outcomes.returns[lengths > 0]).any()
+    assert _play().faults is None
 
 
 def test_recording_changes_nothing_else() -> None:

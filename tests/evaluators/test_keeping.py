@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from evorl.evaluators.keeping import Keeping
+from evorl.config.evaluation_records import EvaluationRecords
 from evorl.metrics import EvaluationMetrics
 from evorl.types import PyTreeDict
 from evorl.workflows.assembly import workflow_from_config
@@ -82,7 +82,7 @@ def test_a_population_keeps_what_its_member_does() -> None:
             "evaluation": {"goals": True},
         }
     )
-    assert population.keeping == Keeping(goals=True)
+    assert population.keeping == EvaluationRecords(goals=True)
     shapes = jax.eval_shape(lambda key: population.evaluation(population.setup(key)), jax.random.key(0))
     assert shapes.episodes.goals.desired.shape == (2, 2)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorl.execution import learning, programs
-from evorl.execution.learning import TrainingDiverged
+from evorl.execution.session import TrainingDiverged
 from evorl.workflows.workflow import Workflow
 from tests.support.small_workflows import assert_identical, small
 

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.algorithms.sac import SACWorkflow
-from evorl.execution import memory
+from evorl.execution import memory, programs
 from evorl.execution.memory import available_bytes, check_memory, check_program_memory
 from evorl.execution.trainable import SEED_AXIS, Execution
 from evorl.types import PyTreeNode, State, pytree_field
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused_at_once(workflow: Any, config: dict, said:
     ):
         built.init(0)
     with pytest.raises(ValueError, match=said):
-        built.compile_ahead(0)
+        programs.compile_ahead(built, jax.random.key(0))
     assert time.monotonic() - started < 60
 
 

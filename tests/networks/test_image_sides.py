@@ -46,7 +46,7 @@ def test_small_images_are_refused_with_the_presets_that_fit() -> None:
 @pytest.mark.parametrize(
     ("network", "says"),
     [
-        (None, r"agent\.network must be a mapping.*null.*leave it out"),
+        (None, r"agent\.network must be a mapping.*null.*remove it"),
         ({"torso": None}, r"torso must be a list of layers.*None"),
         ({"torso": [10**9]}, r"size must be .*1,048,576, got 1000000000"),
         ({"torso": [10**400]}, r"size must be at most .*401 digits"),

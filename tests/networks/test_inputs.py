@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import select_observation
+from evorl.agents.observations import select_observation
 from evorl.networks.inputs import as_float, network_input
 from evorl.types import PyTreeDict
 

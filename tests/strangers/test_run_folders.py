@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 import evorl
 from evorl.algorithms.ppo import PPOWorkflow
 from evorl.cli.composition import config_folder
-from evorl.cli.stored_run import build_workflow
 from evorl.config import gate
 from evorl.config.gate import ForeignCodeError
 from evorl.envs import create_env
 from evorl.runs.files import RunFolderError
 from evorl.runs.folder import RunFolder
+from evorl.workflows.assembly import workflow_from_config
 from tests.strangers.conftest import Refused
 from tests.support.stranger_code import StrangerCode, stranger_code
 
@@ -134,9 +134,9 @@ def test_a_workflow_built_in_a_notebook_passes_the_gate(
     folder = store(tmp_path, {"env": {"library": "gymnasium", "name": "Ant-v5", "xml_file": "theirs.xml"}})
     config = RunFolder(folder).load_config()
     builders: dict[str, Callable[[], Any]] = {
-        "workflow": lambda: build_workflow(config),
-        "copy": lambda: build_workflow(copy.deepcopy(config)),
-        "merged": lambda: build_workflow(OmegaConf.merge(config, {"seed": 3})),
+        "workflow": lambda: workflow_from_config(config),
+        "copy": lambda: workflow_from_config(copy.deepcopy(config)),
+        "merged": lambda: workflow_from_config(OmegaConf.merge(config, {"seed": 3})),
         "environment": lambda: create_env(config.env),
         "class": lambda: PPOWorkflow.build_from_config(config),
     }
@@ -149,7 +149,7 @@ def test_names_that_a_notebook_changes_are_its_own(tmp_path: Path, monkeypatch: 
     config = RunFolder(store(tmp_path, {})).load_config()
     config.env = {"factory": "stranger:make"}
     with pytest.raises(ValueError, match="code of the stranger was called"):
-        build_workflow(config)
+        workflow_from_config(config)
     assert code.mark.exists()
     assert not gate.is_restricted()
 

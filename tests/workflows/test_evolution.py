@@ -200,7 +200,7 @@ def test_a_training_ends_with_the_generation_that_has_all_steps(
     [
         ({"num_envs": 8}, "here is no config key 'num_envs'"),
         ({"autoreset_mode": "FAST"}, "here is no config key 'autoreset_mode'"),
-        ({"optimizer": {"name": "openes", "pop_size": 7}}, "pop_size=7: mirrored sampling takes pairs, so an even"),
+        ({"optimizer": {"name": "openes", "pop_size": 7}}, "pop_size=7: mirrored sampling needs an even"),
         ({"optimizer": {"name": "open_is", "pop_size": 8}}, r"'open_is'. Did you mean 'openes'\?"),
         ({"optimizer": {"name": "vanilla_es", "pop_size": 8, "num_elites": 9}}, "num_elites=9 of a population of 8"),
         ({"episodes_per_individual": 0}, "episodes_per_individual must be a positive whole number, got 0"),

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from evorl.apps.files.app_options import Options, read_options, stop
-from evorl.serving.client import TrainingBase
+from evorl.serving.client import Image, TrainingBase
 
 
 class GymnasiumTraining(TrainingBase):
@@ -18,7 +18,8 @@ class GymnasiumTraining(TrainingBase):
 
     Options in ``app.yaml``, below ``environment``: ``name``, ``arguments`` of ``gymnasium.make``, ``limit`` of steps,
     ``frame_skip`` (steps each action is held for), ``no_op_max`` (at most so many first steps with action 0),
-    ``record`` (a folder for videos), ``seed``; of pictures ``frames`` with ``size``, ``grey`` and ``crop``.
+    ``record`` (a folder for videos), ``seed``; of pictures ``frames`` with ``size``, ``grey`` and ``crop``, and
+    ``as_image`` to send them as pictures of the protocol, numbers in [0, 1], instead of arrays.
     """
 
     def __init__(self, options: Options) -> None:
@@ -87,12 +88,19 @@ def make_env(options: Options) -> Any:
 
 
 def seen(obs: Any, frames: dict[str, Any] | None) -> Any:
-    """An observation as the agent sees it: a picture made small where ``frames`` says how."""
+    """Return an observation as it is sent: a picture made small where ``frames`` says how, and as what.
+
+    An ``Image`` has no axis for a single channel: a grey one is read as ``[height, width]``.
+    """
     if frames is None:
         return obs
     from evorl.apps.files.app_frames import small_frame
 
-    return small_frame(obs, **frames)
+    pixels = small_frame(obs, **{name: value for name, value in frames.items() if name != "as_image"})
+    if not frames.get("as_image"):
+        return pixels
+    height, width, channels = pixels.shape
+    return Image("L" if channels == 1 else "RGB", width, height, pixels.tobytes())
 
 
 def as_action(action: Any, space: Any) -> Any:
@@ -112,7 +120,10 @@ def spaces_of(env: Any, frames: dict[str, Any] | None) -> dict[str, Any]:
 
     obs, action = _observations_as_setting(env.observation_space), None
     if frames is not None:
-        shape = list(seen(env.observation_space.sample(), frames).shape)
+        picture = seen(env.observation_space.sample(), {**frames, "as_image": False})
+        shape = list(picture.shape)
+        if frames.get("as_image") and shape[-1] == 1:
+            shape.pop()
         obs = {"shape": shape, "dtype": "uint8", "low": 0, "high": 255}
     if hasattr(env.action_space, "nvec"):
         action = {"n": env.action_space.nvec.tolist()}

@@ -76,6 +76,19 @@ def as_flag(flag: Any, name: str) -> bool:
     return bool(truth)
 
 
+def as_metric(info: Mapping[str, Any], name: str) -> float:
+    """Return a number that ``info`` must have at every step; raise ``HostEnvError`` if it is missing or invalid."""
+    if name not in info:
+        raise HostEnvError(
+            f"info has no {name!r}, which env.metrics names, and has {sorted(map(str, info))}: give it at every step, "
+            "or leave it out of env.metrics."
+        )
+    value = _as_array(info[name])
+    if value is None or value.shape or value.dtype.kind not in "biuf":
+        raise HostEnvError(f"{name!r} of info must be a single number, got {_described(info[name])}.")
+    return float(value)
+
+
 def as_step(answer: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
     """Return the five parts of the result of ``step``; raise ``HostEnvError`` for anything else."""
     if not isinstance(answer, tuple | list) or len(answer) != 5:

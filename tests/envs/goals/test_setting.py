@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evorl.agent import RandomAgent
+from evorl.agents.random_actions import RandomAgent
 from evorl.envs import AutoresetMode, create_env
 from evorl.envs.goals.setters import UniformGoals
 from evorl.envs.goals.setting import GoalSetter, GoalStep

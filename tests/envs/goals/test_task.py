@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evorl.agent import joined_with_goal, select_observation
+from evorl.agents.observations import joined_with_goal, select_observation
 from evorl.envs import Box, DictSpace, create_env
 from evorl.envs.goals.task import GoalTask, is_goal_space, with_desired_goal
 from evorl.types import PyTreeDict

@@ -68,7 +68,7 @@ def test_the_numbers_are_those_of_the_same_environment_in_jax(
 ) -> None:
     algorithm, expected = on_device
     workflow, state = on_host(algorithm, host)
-    assert workflow.is_one_program == (host == "callback")
+    assert workflow.collector.is_one_program == (host == "callback")
     assert_trees_equal(state.agent_state.params, expected.agent_state.params, 1e-5)
     assert_trees_equal(state.env_state.obs, expected.env_state.obs, 1e-5)
     np.testing.assert_array_equal(state.env_state._internal.episode, expected.env_state._internal.episode)

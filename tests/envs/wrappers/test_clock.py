@@ -59,7 +59,7 @@ def test_one_episode_each_in_a_vector_env(inside: bool) -> None:
 
 def test_a_frozen_episode_is_followed_by_no_other() -> None:
     for mode in set(AutoresetMode) - {AutoresetMode.DISABLED}:
-        with pytest.raises(TypeError, match="starts new episodes, and OneEpisodeWrapper would freeze them all"):
+        with pytest.raises(TypeError, match="starts new episodes, but OneEpisodeWrapper would freeze them all"):
             VECTOR_ENVS[mode](OneEpisodeWrapper(EpisodeWrapper(ProbeEnv("termination"), 3)), 2)
 
 

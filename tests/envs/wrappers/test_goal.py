@@ -150,7 +150,7 @@ def test_a_wrapper_that_hides_the_goals_is_named(options: dict, words: str) -> N
     env = create_env("goal/bit_flip", **options)
     with pytest.raises(
         ValueError,
-        match=re.escape(f"replay.hindsight needs to know what a step is worth under another goal, and {words}"),
+        match=re.escape(f"replay.hindsight needs the reward of a step under another goal, but {words}"),
     ):
         required_goal_task(env, "replay.hindsight")
 

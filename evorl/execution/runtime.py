@@ -7,11 +7,13 @@ import functools
 import gc
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from evorl.cli.joining import join_processes, own_place
 from evorl.config.command_lines import user_path
 from evorl.config.gate import admit
+from evorl.execution.multiprocess import join_processes, own_place
+from evorl.runs.spec import RunSpec
 
 MAX_CPU_DEVICES = 64  # or as many as there are cores: each is a client of its own, and hundreds of them stall
 
@@ -71,6 +73,17 @@ def prepare_runtime(
         join_processes(place)
     if deterministic and jax.default_backend() != "cpu":
         jax.config.update("jax_default_matmul_precision", "highest")
+
+
+def prepare_for(spec: RunSpec) -> None:
+    """Set JAX up for a run, see ``prepare_runtime``; physics engines have long programs."""
+    env = spec.workflow.get("env")
+    prepare_runtime(
+        spec.devices,
+        spec.compilation_cache,
+        long_programs=isinstance(env, Mapping) and env.get("library") == "brax",
+        deterministic=spec.deterministic,
+    )
 
 
 def _keep_programs(folder: Path | None) -> None:

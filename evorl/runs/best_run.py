@@ -1,0 +1,88 @@
+"""Finds the run that a command needs: one that is named, or the best one of a sweep or search that is named."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from evorl.config.command_lines import as_arguments, user_path
+from evorl.runs.files import RunFolderError, refuse_link
+from evorl.runs.folder import RunFolder
+from evorl.runs.sweep_folder import SweepFolder, SweepJob
+
+_MOST_BYTES = 2**26  # of a table
+
+
+def find_run(which: Path | str, root: Path | str) -> RunFolder:
+    """Return the run that ``run=<which>`` names, of a sweep or search its best run.
+
+    Args:
+        which: ``latest``, a path, or the name of a folder below ``root``.
+        root: the folder of all runs.
+
+    Raises:
+        RunFolderError: nothing fits; no run of the sweep was evaluated; or its runs are of several environments, whose
+            returns cannot be compared. The message names folders that can be given.
+    """
+    if str(which) != "latest":
+        for path in (user_path(which), user_path(root) / which):
+            if SweepFolder.is_there(path):
+                return _best_job(SweepFolder.open(path, trust=True))  # its command lines are not composed
+    folder = RunFolder.find(which, root)
+    if folder.sweep_table.is_file():
+        best = RunFolder(folder.path / "best")
+        if best.config.is_file():
+            return best
+        raise _without_best(folder.path)
+    return _best_trial(folder) if folder.search_table.is_file() else folder
+
+
+def _best_job(sweep: SweepFolder) -> RunFolder:
+    """Return the run of the job with the largest best return."""
+    of_envs: dict[str | None, tuple[float, SweepJob]] = {}
+    for job in sweep.jobs:
+        if job.best_return is not None and sweep.run_of(job).config.is_file():
+            env = job.setting.get("env")
+            if env not in of_envs or job.best_return > of_envs[env][0]:
+                of_envs[env] = (job.best_return, job)
+    if not of_envs:
+        raise _without_best(sweep.path)
+    runs = [sweep.run_of(job) for _, job in of_envs.values()]
+    if len(runs) > 1:
+        named = ", ".join(as_arguments({"run": run.path}) for run in runs)
+        raise RunFolderError(
+            f"{sweep.path} is a sweep over environments, whose returns cannot be compared. The best run of each: "
+            f"{named}."
+        )
+    return runs[0]
+
+
+def _best_trial(search: RunFolder) -> RunFolder:
+    """Return the run of the trial with the largest best return; a trial that began anew is in its last folder."""
+    refuse_link(search.search_table)
+    runs: list[tuple[float, RunFolder]] = []
+    try:
+        if search.search_table.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        with open(search.search_table, encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if row["best_return"]:
+                    name = f"trial_{int(row['trial']):04d}"
+                    folders = [path for path in search.path.glob(f"{name}*") if (path / "config.yaml").is_file()]
+                    value = float(row["best_return"])
+                    if folders and math.isfinite(value):
+                        runs.append((value, RunFolder(max(folders, key=lambda path: (len(path.name), path.name)))))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{search.search_table} does not list the trials of a search: {error}.") from error
+    if not runs:
+        raise _without_best(search.path)
+    return max(runs, key=lambda pair: pair[0])[1]
+
+
+def _without_best(path: Path) -> RunFolderError:
+    """Return the error for a sweep or search of which no run is the best one yet."""
+    return RunFolderError(
+        f"{path} is a sweep or search, and none of its runs is known to be the best one yet: evorl train "
+        f"{as_arguments({'resume': path})} goes on with it; or name one of its runs."
+    )
