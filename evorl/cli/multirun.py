@@ -188,7 +188,7 @@ def failure_text(error: Exception) -> str:
 
 
 def _free_name(root: Path, name: str) -> str:
-    """Return the name, with a numeric suffix if it is taken by a run without a checkpoint."""
+    """Return the name, with a numeric suffix if a run without a checkpoint uses it."""
     names = (name if number == 1 else f"{name}_{number}" for number in itertools.count(1))
     return next(name for name in names if not (root / name).exists())
 

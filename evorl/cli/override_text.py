@@ -1,4 +1,4 @@
-"""Quotes override values for Hydra: paths are taken literally, Python values use Hydra's syntax.
+"""Quotes override values for Hydra: paths are literal, Python values use Hydra's syntax.
 
 Hydra's grammar parses ``a,b`` as a sweep, ``[x]`` as a list and ``2026`` as a number, and fails on accents and most
 punctuation. A path may contain all of these.
@@ -82,7 +82,7 @@ def given_text(argument: str) -> str:
 def with_literal_text(arguments: Sequence[str]) -> list[str]:
     """Quote paths, and text that Hydra cannot parse, in overrides.
 
-    A path is taken literally, with four exceptions that Hydra interprets: an empty value, ``null``, a quoted string,
+    A path is literal, with four exceptions that Hydra interprets: an empty value, ``null``, a quoted string,
     and an interpolation (``${...}``); the last two only if no file of that name exists. In a sweep (``-m``) commas
     separate the values of ``init_from`` and ``replay.load`` unless a file of that name exists. Other settings are
     quoted only if Hydra could not parse them, such as ``title=Größe``.

@@ -1,4 +1,4 @@
-"""Reads the settings that a command line gives for stored runs and sweeps, and checks the changes."""
+"""Reads and checks the settings that a command line gives for stored runs and sweeps, and the user's recorders."""
 
 from __future__ import annotations
 
