@@ -22,7 +22,7 @@ def overrides_first(arguments: list[str]) -> list[str]:
     """
     overrides, flags = [], []
     for previous, argument in zip(["", *arguments], with_literal_text(arguments), strict=False):
-        is_value = previous in _FLAGS_WITH_VALUE  # such as a folder with an equals sign in its name
+        is_value = previous in _FLAGS_WITH_VALUE  # a value may contain an equals sign, as a folder name can
         (overrides if _is_override(argument) and not is_value else flags).append(argument)
     return [*map(_spelt_out, overrides), *flags]
 

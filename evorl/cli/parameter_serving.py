@@ -62,7 +62,7 @@ class ParameterService(NamedTuple):
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Serve the parameters until all steps are taken or a stop is requested; errors: see ``serve_parameters``."""
+        """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
         from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:

@@ -160,7 +160,7 @@ def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
     """Return the settings of a trial's run; if it has a checkpoint, the settings that resume it."""
     if run.saved_at is None:
         return _with(spec, trial.setting)
-    trust = not is_restricted()  # as the search itself
+    trust = not is_restricted()  # the same trust as for the search itself
     return RunSpec(stored=StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust))
 
 

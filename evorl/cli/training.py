@@ -215,7 +215,7 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
     try:
         recorder.close()
     except OSError:
-        if not watched.is_gone:  # otherwise an error is already raised
+        if not watched.is_gone:  # if the folder is gone, another error is already raised
             raise
 
 
