@@ -1,4 +1,4 @@
-"""What a run is called, by the names of files that its command line chose: its folder, its title, whose settings."""
+"""Folder name, title and tuned settings of a run, derived from the config groups chosen on the command line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from evorl.runs.spec import RunSpec
 
 
 def choices() -> Mapping[str, Any]:
-    """The option chosen of each config group; empty where Hydra composed nothing, as in a notebook."""
+    """Return the chosen option of each config group; empty if Hydra composed no config, as in a notebook."""
     from hydra.core.hydra_config import HydraConfig
 
     return HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
 
 
 def folder_of_runs(runs_folder: str, chosen: Mapping[str, Any]) -> Path:
-    """Where the runs of this agent in this environment are: ``runs/ppo-cartpole``."""
+    """Return the folder for all runs of this agent in this environment: ``runs/ppo-cartpole``."""
     agent, env = (str(chosen.get(*choice)).replace("/", "-") for choice in (("agent", "run"), ("env", "env")))
     return Path(runs_folder) / f"{agent}-{env}"
 
@@ -42,7 +42,7 @@ def title_of(spec: RunSpec, chosen: Mapping[str, Any]) -> str:
 
 
 def origin_of_settings(chosen: Mapping[str, Any]) -> str | None:
-    """Whether settings are tuned for this pair of agent and environment, in words; ``None`` where nobody chose."""
+    """Describe whether the settings are tuned for this agent and environment; ``None`` if no agent was chosen."""
     from hydra.core.hydra_config import HydraConfig
 
     if "agent" not in chosen:

@@ -1,4 +1,4 @@
-"""``evaluate.py``: episodes of a stored run's best checkpoint, what they come to, and what is kept of them."""
+"""``evaluate.py``: evaluates the best checkpoint of a stored run, and records its episodes on request."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ def evaluation_settings() -> list[str]:
 
 @scope()
 def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
-    """Load the best checkpoint of the run ``named.stored.run`` and report ``eval_episodes`` episodes.
+    """Load the best checkpoint of the run ``named.stored.run``, play ``eval_episodes`` episodes and print the metrics.
 
-    If none was scored, the latest checkpoint is evaluated. A seed given on the command line draws other episodes than
-    the checkpoint's own key. The data that ``evaluation`` keeps is printed, or written into the run folder.
+    The latest checkpoint is evaluated if none has an evaluation score. A seed on the command line replaces the
+    checkpoint's key, which gives other episodes. The records that ``evaluation`` requests are printed, or written into
+    the run folder.
+
+    Returns:
+        The mean episode return.
 
     Raises:
         ValueError: no run is named.
@@ -77,7 +81,7 @@ def evaluate_run(named: RunSpec, overrides: Sequence[str] = ()) -> float:
 
 
 def _show(workflow: Workflow, episodes: EvaluationMetrics) -> None:
-    """Print which goals were reached."""
+    """Print the goals that were reached."""
     from evorl.evaluators.goal_regions import as_lines, by_goal
     from evorl.recorders.goal_table import goal_table
 
@@ -96,7 +100,7 @@ def _write(
     episodes: EvaluationMetrics,
     suffix: str,
 ) -> None:
-    """Write the episodes and the picture that are asked for, and say where they are."""
+    """Write the requested episodes and plot, and print their paths."""
     from evorl.recorders.episode_records import episode_recorders
 
     folder.refuse_links()

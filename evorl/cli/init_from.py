@@ -1,4 +1,4 @@
-"""``init_from=<run>``: a new run that begins with the parameters of another one."""
+"""``init_from=<run>``: initializes a new run with the parameters of another run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
     """Load the initial parameters that ``init_from`` names.
 
     Returns:
-        The settings, in which ``init_from`` has the path of the run rather than ``latest``; and the parameters,
-        ``None`` if it names no run.
+        The settings, with ``latest`` in ``init_from`` replaced by the path of the run; and the parameters, ``None`` if
+        ``init_from`` names no run.
 
     Raises:
-        ValueError: the run does not fit.
-        RunFolderError: there is no such run.
+        ValueError: the parameters do not fit the workflow.
+        RunFolderError: the run does not exist.
     """
     chosen = spec.init_from
     if chosen.run is None:
@@ -38,13 +38,13 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
 
 
 def begin_with(start: WarmStart, seed: int, recorder: Recorder) -> State:
-    """Return the first state, and record what it starts from."""
+    """Return the initial state, and log the source of its parameters."""
     for sentence in start.said:
         recorder.message(sentence)
     return start.first_state(seed)
 
 
 def refuse_with_resume(overrides: Sequence[str]) -> None:
-    """Raises ``ValueError`` if ``init_from`` is among the arguments of a resumed run, which has begun already."""
+    """Raise ``ValueError`` if the arguments of a resumed run contain ``init_from``, which only a new run accepts."""
     if any(argument.lstrip("+").startswith(("init_from=", "init_from.")) for argument in overrides):
         raise ValueError("init_from is for a run that begins, and resume goes on with one: leave one of them out.")

@@ -1,4 +1,4 @@
-"""The command line: compose a config, build the workflow it names, train or evaluate it in a run folder."""
+"""Entry points of the command line: compose a config, build its workflow, and train or evaluate in a run folder."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 def train() -> None:
-    """``train.py``: train as the composed config says; ``resume=<run folder>|latest`` continues a run."""
+    """Run ``train.py``: train with the composed config; ``resume=<run folder>|latest`` continues a run."""
     run_command(train_from_spec, "resume", "train")
 
 
 def evaluate() -> None:
-    """``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the run's best checkpoint."""
+    """Run ``evaluate.py run=<run folder>|latest``: play ``eval_episodes`` episodes with the best checkpoint."""
     run_command(evaluate_run, "run", "evaluate")
 
 
 def show_episode() -> None:
-    """``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: an episode that was saved, as a GIF."""
+    """Run ``show_episode.py episode=<file>``, or ``run=<run folder>|latest``: draw a saved episode as a GIF."""
     print_any_character()
     with signals_in_words(), errors_in_words(config_folder()):
         show_episode_from_arguments(sys.argv[1:])
@@ -54,11 +54,11 @@ def run_command(task: Any, names_run: str, command: str) -> None:
     """Run ``task(spec, overrides)`` with the settings of the command line.
 
     Args:
-        task: of the command.
-        names_run: setting by which it names a stored run; then ``spec`` has nothing else.
-        command: its name below ``evorl``.
+        task: function of the command.
+        names_run: setting that names a stored run; if it is given, ``spec`` has no other settings.
+        command: name of the ``evorl`` subcommand.
     """
-    # Exceptions reach ``errors_in_words`` as they were raised.
+    # With this variable Hydra passes exceptions unchanged to ``errors_in_words``.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     print_any_character()
     collect_garbage_seldom()
@@ -83,7 +83,7 @@ def run_command(task: Any, names_run: str, command: str) -> None:
             return
 
         def job(config: DictConfig) -> Any:
-            with errors_in_words(config_folder()):  # in here, before Hydra adds lines of its own
+            with errors_in_words(config_folder()):  # inside the job, before Hydra adds its own lines
                 check_overrides(*_job_overrides())
                 return task(RunSpec.from_config(config))
 
@@ -99,7 +99,7 @@ def _with_hydra(arguments: Sequence[str], job: Callable[[DictConfig], Any]) -> N
 
 
 def _compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
-    """Call ``task`` with the composed settings, and raise its errors without the lines that Hydra prints of them."""
+    """Call ``task`` with the composed settings, and raise its errors without the lines that Hydra would print."""
     raised: list[Exception] = []
 
     def job(config: DictConfig) -> None:
@@ -114,7 +114,7 @@ def _compose_quietly(arguments: Sequence[str], task: Callable[[RunSpec], None]) 
 
 
 def _compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) -> None:
-    """Call ``task`` as ``_compose_quietly`` does, once the overrides are checked."""
+    """Check the overrides, then call ``task`` as ``_compose_quietly`` does."""
 
     def checked(spec: RunSpec) -> None:
         check_overrides(*_job_overrides())
@@ -124,7 +124,7 @@ def _compose_checked(arguments: Sequence[str], task: Callable[[RunSpec], None]) 
 
 
 def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
-    """Start the sweep that a command line asks for, or go on with the one that it names, if it does either."""
+    """Start or resume the sweep of a command line; return False if it is not about a sweep."""
     from evorl.cli.multirun import resume_sweep, start_sweep
     from evorl.cli.overrides import sweep_to_resume
     from evorl.cli.preparation import check_training
@@ -143,7 +143,7 @@ def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
         def task(spec: RunSpec) -> None:
             but_seed = repr(dataclasses.replace(spec, seed=0, title=None))
             names_code[0] = bool(foreign_names(spec.as_config()))
-            if but_seed not in checked:  # jobs that differ in their seeds are built once
+            if but_seed not in checked:  # jobs that differ only in their seeds are built once
                 check_training(spec)
                 checked[but_seed] = True
 
@@ -175,7 +175,7 @@ def _is_of_a_sweep(arguments: Sequence[str]) -> bool:
 
 
 def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) -> None:
-    """Raise ``ValueError`` where a run is named by the setting of another command, which would be ignored."""
+    """Raise ``ValueError`` if a run is named by the setting of another command, which would be ignored."""
     other = "run" if names_run == "resume" else "resume"
     if names_a_run(arguments, other):
         folder = next(given_text(argument) for argument in arguments if argument.startswith(f"{other}="))
@@ -185,7 +185,7 @@ def _refuse_the_other(arguments: Sequence[str], names_run: str, command: str) ->
 
 
 def _job_overrides() -> tuple[list[str], list[Path]]:
-    """Return the overrides of this job, and the folders of configs."""
+    """Return the overrides of this job, and the config folders."""
     from hydra.core.hydra_config import HydraConfig
 
     hydra_config = HydraConfig.get()
@@ -194,13 +194,13 @@ def _job_overrides() -> tuple[list[str], list[Path]]:
 
 
 def _is_asked_for_config(arguments: Sequence[str]) -> bool:
-    """Return whether the flags are ``--cfg job`` alone; with others Hydra answers, without comments."""
+    """Return True if ``--cfg job`` is the only flag; with others Hydra prints the config, without comments."""
     flags = [argument for argument in arguments if argument.startswith("-") or "=" not in argument]
     return flags in (["--cfg", "job"], ["-c", "job"])
 
 
 def _print_config(overrides: Sequence[str]) -> None:
-    """Print the composed config with a comment behind every setting."""
+    """Print the composed config with a comment for each setting."""
     from omegaconf import OmegaConf
 
     from evorl.cli.settings import commented_yaml
@@ -213,11 +213,11 @@ def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | Non
     """Train in a run folder.
 
     Args:
-        spec: settings of the run; with ``resume`` only those that name the run folder count.
+        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
         overrides: changes to the config of a resumed run.
 
     Returns:
-        The best evaluation return, which a hyperparameter search maximises.
+        The best evaluation return, which a hyperparameter search maximizes.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -227,5 +227,5 @@ def train_from_spec(spec: RunSpec, overrides: Sequence[str] = ()) -> float | Non
     trained = train_run(spec, overrides)
     raise_failures(trained.failures)
     if trained.stopped and HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN:
-        sys.exit(0)  # else a sweep of Hydra's would start its next job
+        sys.exit(0)  # otherwise a Hydra sweep would start its next job
     return trained.best_return

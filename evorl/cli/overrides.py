@@ -1,4 +1,4 @@
-"""Settings of a run on the command line: their checks, and the overrides of a run that is stored already."""
+"""Reads and checks the settings that a command line gives for stored runs and sweeps, and the user's recorders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_recorders(spec: RunSpec) -> list[Any]:
     """Import the user's own recorders, see ``recorders.own``, and check their settings.
 
     Raises:
-        ValueError: one of them does not exist or has no such setting.
+        ValueError: a recorder does not exist, or has an unknown setting.
     """
     from evorl.config.own_parts import own_class, own_part
     from evorl.runs.recording import Recorder
@@ -39,16 +39,16 @@ def own_recorders(spec: RunSpec) -> list[Any]:
 
 
 def names_a_run(arguments: Sequence[str], setting: str) -> bool:
-    """Whether a command line gives a run folder by this setting: its config is changed then, and none is composed."""
+    """Return True if this setting names a run folder, whose stored config is then used instead of a composed one."""
     values = [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{setting}=")]
     return any(value not in ("", "null") for value in values)
 
 
 def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
-    """Read the settings by which arguments name a stored run.
+    """Read the settings that name a stored run.
 
     Raises:
-        ValueError: there is a flag of Hydra's among the arguments, or they cannot be read.
+        ValueError: the arguments contain a Hydra flag, or cannot be parsed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -60,14 +60,14 @@ def stored_run_settings(arguments: Sequence[str]) -> StoredRun:
 
 
 def sweep_to_resume(arguments: Sequence[str]) -> tuple[Path | None, bool]:
-    """Find the folder of a sweep that ``resume=`` names, and whether it may name code outside evorl.
+    """Find the folder of the sweep that ``resume=`` names, and the value of ``trust``.
 
     Returns:
-        The folder, or ``None`` where the arguments name no sweep; and the value of ``trust``.
+        The folder, or ``None`` if the arguments name no sweep; and ``trust``: whether code outside evorl is allowed.
 
     Raises:
-        ValueError: there is anything else among the arguments, as the jobs of a sweep stay as they are; or ``trust`` is
-            neither true nor false.
+        ValueError: there are other arguments, since the jobs of a sweep cannot be changed; or ``trust`` is not a
+            boolean.
     """
     from evorl.runs.sweep_folder import SweepFolder
 
@@ -92,19 +92,19 @@ def read_changes(
 ) -> dict[str, Any]:
     """Read the changes that a command line makes to the config of a stored run.
 
-    The algorithm and the environment stay. A name by itself is short for the entry ``name`` of a setting that has one,
-    whose other entries stay as they are.
+    The algorithm and the environment cannot be changed. For a mapping with an entry ``name``, a string is short for
+    that entry; its other entries are kept.
 
     Args:
-        config: plain, of the run.
-        arguments: of the command line.
-        allowed: settings that can be changed; ``None`` for everything that the run has.
+        config: config of the run, as plain data.
+        arguments: command-line arguments.
+        allowed: settings that can be changed; ``None`` for all settings of the run.
 
     Returns:
         New values by dotted key.
 
     Raises:
-        ValueError: the run has no such setting, or it is not allowed.
+        ValueError: the run does not have the setting, or it cannot be changed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -133,17 +133,17 @@ def changed_spec(
     allowed: Collection[str] | None = None,
     can_be_given: bool = True,
 ) -> tuple[RunSpec, Collection[str]]:
-    """Read the settings of a stored run, with the changes of a command line, see ``stored_spec``.
+    """Read the settings of a stored run and apply the changes of a command line, see ``stored_spec``.
 
     Args:
-        folder: of the run.
-        trust: whether its config may name code outside evorl.
-        arguments: of the command line.
-        allowed: settings that can be changed; ``None`` for everything that the run has.
-        can_be_given: whether the command accepts settings of the run, for the message.
+        folder: run folder.
+        trust: allow the config to name code outside evorl.
+        arguments: command-line arguments.
+        allowed: settings that can be changed; ``None`` for all settings of the run.
+        can_be_given: True if the command accepts settings of the run; used in the error message.
 
     Returns:
-        The settings, and the keys that the command line gave.
+        The settings, and the keys that the command line changed.
     """
     from evorl.runs.stored import stored_spec
     from evorl.runs.trust import foreign_names, settable

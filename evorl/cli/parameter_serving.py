@@ -1,7 +1,7 @@
 """``evorl serve-parameters`` and ``evorl work``: a parameter server in a run folder, and its workers.
 
-A worker has no config of its own. The server hands out the composed one as JSON; it is read as data, and what it would
-have imported from outside this package is refused unless the user trusts the server.
+A worker composes no config: the server sends its own as JSON. The worker reads it as data, and rejects names of code
+outside this package unless the user trusts the server.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ OPTIONS = {
     "trust": Option(False, "whether the server may name code outside evorl: true only for servers of your own"),
 }
 _OF_THE_WIRE = ("bind", "token", "cert", "key", "profile_dir")
-_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # of serve: each has its own
+_OF_A_WORKER = ("bind", "web", "token", "cert", "key", "profile_dir")  # entries of ``serve`` that workers do not share
 
 
 class ParameterService(NamedTuple):
-    """A training that workers learn for, checked and not begun.
+    """A checked training with a parameter server that has not started.
 
     Attributes:
-        workflow: that workers train.
+        workflow: workflow that the workers train.
         spec: settings of the run.
         combining: settings of ``ParameterServerSettings``.
         bind: ``host:port``.
-        token: that workers have to know.
-        tls: for encrypted connections.
+        token: secret that workers must send; ``None`` disables authentication.
+        tls: TLS context; ``None`` for unencrypted connections.
     """
 
     workflow: Workflow
@@ -62,7 +62,7 @@ class ParameterService(NamedTuple):
     tls: ssl.SSLContext | None
 
     def serve(self, recorder: Recorder, checkpointer: RunCheckpointer, should_stop: Callable[[], bool]) -> None:
-        """Keep the parameters until workers took all steps, or the stop; it raises what ``serve_parameters`` does."""
+        """Serve the parameters until the training ends or should stop; see ``serve_parameters`` for errors."""
         from evorl.parameter_server.parameter_training import serve_parameters
 
         def tell(address: str) -> None:
@@ -91,10 +91,10 @@ class ParameterService(NamedTuple):
 
 
 def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
-    """Return the settings with the one device that a parameter server has; those of other runs are returned unchanged.
+    """Restrict a run with a parameter server to one device; return the settings of other runs unchanged.
 
     Raises:
-        ValueError: a setting does not go with a parameter server.
+        ValueError: a setting is incompatible with a parameter server.
     """
     from evorl.ops.processes import are_several
 
@@ -115,7 +115,7 @@ def settle_parameters(spec: RunSpec, in_sweep: bool) -> RunSpec:
 
 
 def refuse_ordinary_run(which: str, runs_folder: str) -> None:
-    """Raises ``ValueError`` where the run that is to go on is none of a parameter server, in words."""
+    """Raise ``ValueError`` if the run to resume has no parameter server."""
     from evorl.runs.folder import RunFolder
 
     folder = RunFolder.find(which, runs_folder)
@@ -130,7 +130,7 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
     """Return the parameter server of a run with ``parameters``; ``None`` for other runs.
 
     Raises:
-        ValueError: the algorithm cannot be served, or a setting is wrong; in words.
+        ValueError: the algorithm does not support a parameter server, or a setting is invalid.
     """
     if spec.parameters is None:
         return None
@@ -154,22 +154,22 @@ def parameter_service(workflow: Workflow, spec: RunSpec) -> ParameterService | N
 
 
 def handed_out(spec: RunSpec) -> dict[str, Any]:
-    """Return the config that workers receive: the workflow's, as plain data, and what their runtime needs."""
+    """Return the config that workers receive: the workflow's, as plain data, and their runtime settings."""
     config = {**spec.workflow_config(), "deterministic": spec.deterministic}
     serve = _limits(spec.serve)
     return config | ({"serve": serve} if serve else {})
 
 
 def _limits(serve: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a server and its workers share of the settings ``serve``."""
+    """Return the entries of ``serve`` that a server and its workers share."""
     return {name: value for name, value in (serve or {}).items() if name not in _OF_A_WORKER}
 
 
 def token_of(given: Any, name: str) -> str | None:
-    """A token as it was given, or that of the variable which ``env:NAME`` names.
+    """Return the token; for ``env:NAME``, the value of that environment variable.
 
     Raises:
-        ValueError: there is no such variable, or the token is short.
+        ValueError: the variable is not set, or the token is too short.
     """
     if given is None:
         return None
@@ -186,15 +186,15 @@ def token_of(given: Any, name: str) -> str | None:
 
 @scope()
 def work_from_arguments(arguments: Sequence[str]) -> Worked:
-    """Learn for a parameter server until its training is over.
+    """Run a worker until the server's training is over.
 
     Args:
-        arguments: the server's address, of which the port is 7000 where none is given; and options.
+        arguments: address of the server, with default port 7000, and options.
 
     Raises:
-        ValueError: no address, an option that cannot be, or a config that would have foreign code executed.
-        CommandRefused: the server says why not.
-        ServerLost: it cannot be reached.
+        ValueError: the address is missing, an option is invalid, or the server's config names code outside evorl.
+        CommandRefused: the server refused a command; the message has its reason.
+        ServerLost: the server cannot be reached.
     """
     given, addresses = read_options(arguments, OPTIONS, "evorl work", unnamed="address")
     if len(addresses) != 1:
@@ -227,7 +227,7 @@ def work_from_arguments(arguments: Sequence[str]) -> Worked:
 
 
 def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) -> Worked:
-    """Learn from environments of its own, or from simulators that come to a server of its own."""
+    """Train in local environments, or with remote simulators that connect to a server of this worker."""
     from evorl.config.values import seed_number
     from evorl.envs.remote import is_remote
     from evorl.parameter_server.parameter_training import work
@@ -246,17 +246,17 @@ def _work(config: Mapping[str, Any], address: str, serve: Any, **settings: Any) 
     from evorl.serving.serve_settings import serve_settings
     from evorl.serving.training_server import TrainingServer
 
-    # Where it listens no server tells a worker.
+    # The address comes from the worker's options, never from the server's config.
     own = serve_settings(_limits(checked_mapping(config.get("serve"), "serve")) | dict(checked_mapping(serve, "serve")))
     with contextlib.closing(TrainingServer(workflow, own)) as collector:
         return work(workflow, address, collector=collector, message=functools.partial(print, flush=True), **settings)
 
 
 def check_handed_out(config: Mapping[str, Any], address: str, trust: Any) -> None:
-    """Check the config that a server hands out.
+    """Check the config received from a server.
 
     Raises:
-        ValueError: it is no config, refers to other values, or names code from outside this package.
+        ValueError: it is not a config, contains interpolations, or names code outside this package without ``trust``.
     """
     from evorl.config.values import checked_value
     from evorl.runs.trust import foreign_names

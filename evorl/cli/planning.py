@@ -1,4 +1,4 @@
-"""``--plan``: what a training, a sweep or a search will need, and the files it will write, before anything is built."""
+"""``--plan``: prints the memory that a training, sweep or search needs, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Planned(NamedTuple):
     """The plan of one program.
 
     Attributes:
-        heading: of its lines; empty for none.
-        plan: of the program.
-        remarks: on settings that may be mistakes.
+        heading: first line; empty for no heading.
+        plan: memory and sizes of the program.
+        remarks: warnings about settings that may be mistakes.
     """
 
     heading: str
@@ -37,14 +37,14 @@ class _Planned(NamedTuple):
 
 
 def print_plan(arguments: Sequence[str], compose: Compose) -> None:
-    """Print what the training, the sweep or the search of a command line would need.
+    """Print the resources that the training, sweep or search of a command line needs.
 
     Args:
-        arguments: of the command line, with ``FLAG``.
-        compose: calls a task with the composed config of a command line.
+        arguments: command-line arguments, including ``FLAG``.
+        compose: calls a function with the composed settings of a command line.
 
     Raises:
-        ValueError: it cannot be, as the training itself would say; or it needs more than its share of the memory.
+        ValueError: the settings are invalid, as for the training itself; or a run exceeds its share of the memory.
     """
     from evorl.cli.sweep_jobs import is_sweep
 
@@ -64,7 +64,7 @@ def print_plan(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _refuse_launchers(arguments: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a sweep that a sweeper or launcher of Hydra runs, whose jobs only they know."""
+    """Raise ``ValueError`` for a sweep by a Hydra sweeper or launcher, whose jobs are not known in advance."""
     from evorl.cli.override_text import SWEEP_FLAGS
 
     for argument in arguments:
@@ -77,7 +77,7 @@ def _refuse_launchers(arguments: Sequence[str]) -> None:
 
 
 def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
-    """Print the plan of every job of a sweep (``-m``); jobs that differ in their seeds are planned once."""
+    """Print the plan of every job of a sweep (``-m``); jobs that differ only in their seeds are planned once."""
     from evorl.cli.hydra_folders import sweep_folder
     from evorl.cli.sweep_jobs import combinations, naming_setting, split_arguments
 
@@ -108,12 +108,12 @@ def _print_jobs(arguments: Sequence[str], compose: Compose) -> None:
 
 
 def _print_planned(spec: RunSpec, folder: Path | None, described: str = "") -> list[str]:
-    """Print the plans of a config's programs, and the files; return what is too large for the memory.
+    """Print the plans of a config's programs, and the files; return the names of programs that exceed the memory.
 
     Args:
         spec: settings of the run.
-        folder: of the run, where the command line names it.
-        described: what it is called if it is too large.
+        folder: run folder; ``None`` if the command line does not name it.
+        described: name of the run in the returned list.
     """
     too_large = []
     largest: Preflight | None = None
@@ -154,7 +154,7 @@ def _planned_run(spec: RunSpec) -> _Planned:
 
 
 def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
-    """Yield the plan of each program of ``sweep=``, with as many settings side by side as fit the memory."""
+    """Yield the plan of each program of ``sweep=``, with the settings per batch halved until they fit the memory."""
     from evorl.cli.sweeping import sweep_groups
     from evorl.execution.preflight import preflight
     from evorl.sweeps.sweep_run import SweepRun
@@ -176,7 +176,7 @@ def _planned_sweep(spec: RunSpec) -> Iterator[_Planned]:
 
 
 def _planned_search(spec: RunSpec) -> _Planned:
-    """Return the largest plan among the settings of ``search=`` that are built before the first trial."""
+    """Return the plan with the largest peak memory among the settings of ``search=`` built before the first trial."""
     from evorl.cli.searching import check_search
 
     plans: list[_Planned] = []
@@ -187,7 +187,7 @@ def _planned_search(spec: RunSpec) -> _Planned:
 
 
 def _refuse_too_large(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if any run takes more than its share of the memory."""
+    """Raise ``ValueError`` if any run exceeds its share of the memory."""
     if not names:
         return
     from evorl.execution.memory import MEMORY_SHARE
@@ -199,12 +199,12 @@ def _refuse_too_large(names: Sequence[str]) -> None:
 
 
 def file_lines(spec: RunSpec, plan: Preflight, folder: Path | None = None) -> list[str]:
-    """Format where the run, the sweep or the search would write, and the size of its checkpoints.
+    """Format the files that the run, sweep or search would write, and the size of its checkpoints.
 
     Args:
         spec: settings of the run.
-        plan: of its largest program.
-        folder: that the command line names; ``None`` for a new one in ``runs_folder``.
+        plan: plan of the largest program.
+        folder: run folder; ``None`` for a new one in ``runs_folder``.
     """
     from evorl.execution.memory import shown_bytes
 

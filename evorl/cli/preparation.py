@@ -1,4 +1,4 @@
-"""Checks a training before it begins: builds its workflow without compiling or writing anything."""
+"""Checks a training before it starts: builds its workflow without compiling or writing anything."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """A training that was checked and has not begun.
+    """A checked training that has not started.
 
     Attributes:
         spec: settings of the run.
-        workflow: of the training.
-        served: the service of its parameters; ``None`` without workers.
-        beginning: initial parameters from another run; ``None`` for fresh ones.
+        workflow: workflow of the training.
+        served: parameter server; ``None`` without workers.
+        beginning: initial parameters from another run; ``None`` for random initialization.
     """
 
     spec: RunSpec
@@ -36,14 +36,14 @@ class Prepared(NamedTuple):
 
 
 def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
-    """Set JAX up, and build the workflow of a training.
+    """Set up JAX and build the workflow of a training.
 
     Args:
         spec: settings of the run.
         resumed: folder of the run to continue; ``None`` for a new one.
 
     Raises:
-        ValueError: the settings do not fit together, or the training would learn nothing.
+        ValueError: the settings are inconsistent, or the training would learn nothing.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     from evorl.execution.first_update import refuse_idle_training
@@ -63,10 +63,10 @@ def prepare_training(spec: RunSpec, resumed: RunFolder | None) -> Prepared:
 def check_training(spec: RunSpec) -> None:
     """Raise the errors that a run with these settings would raise before its first iteration is compiled.
 
-    The workflow is built up to the shapes of the first state, and closed again.
+    The workflow and the shapes of its initial state are built, then the workflow is closed.
 
     Raises:
-        ValueError: the settings do not fit together, the memory cannot hold the state, or nothing would be learned.
+        ValueError: the settings are inconsistent, the state exceeds the memory, or nothing would be learned.
         RunFolderError: the run that ``init_from`` names cannot be read.
     """
     from evorl.cli.searching import check_search
@@ -82,7 +82,7 @@ def check_training(spec: RunSpec) -> None:
 
 
 def check_build(spec: RunSpec) -> None:
-    """Build the workflow and the shapes of its first state, and close it; see ``check_training`` for the errors."""
+    """Build the workflow and the shapes of its initial state, and close it; see ``check_training`` for errors."""
     import jax
 
     from evorl.execution import programs

@@ -1,4 +1,4 @@
-"""Trainings whose environments are simulators elsewhere: the server that collects, in place of environments here."""
+"""Trainings with remote simulators: a training server collects the transitions, instead of local environments."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def with_training_server(workflow: Workflow, spec: RunSpec) -> Workflow:
-    """Return the workflow, collecting from remote simulators if its environment is ``remote``.
+    """Return the workflow, which collects from remote simulators if its environment is ``remote``.
 
     Raises:
-        ValueError: settings of a server without such an environment, or invalid ones.
+        ValueError: ``serve`` is set for another environment or is invalid, or ``actors`` are set for ``remote``.
     """
-    if spec.kind is RunKind.PARAMETER_SERVER:  # its workers collect
+    if spec.kind is RunKind.PARAMETER_SERVER:  # its workers collect the transitions
         return workflow
     if spec.kind is not RunKind.REMOTE:
         if spec.serve is not None:
@@ -53,7 +53,7 @@ def refuse_local_run(which: str, runs_folder: str) -> None:
 
 
 def connect_training_server(workflow: Workflow, folder: RunFolder, should_stop: Callable[[], bool]) -> None:
-    """Let a training server be stopped while it waits for simulators, and keep in the run folder what they measure."""
+    """Make a training server stoppable while it waits for simulators, and store their metrics in the run folder."""
     from evorl.envs.remote import is_remote
 
     if not is_remote(workflow.env) or workflow.actors is None:

@@ -1,4 +1,4 @@
-"""``save_replay.py``: what a run's replay buffer has, as a file that another run can start from or a user can open."""
+"""``save_replay.py``: writes the replay buffer of a run to a file, for another run to load or a user to inspect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.runs.spec import RunSpec
 
 
 def save_replay() -> None:
-    """``save_replay.py run=<run folder>|latest``: write the replay buffer of the run's last checkpoint beside it."""
+    """Run ``save_replay.py run=<run folder>|latest``: write the replay buffer of the last checkpoint to a file."""
     run_command(save_replay_of_run, "run", "save-replay")
 
 
@@ -22,7 +22,7 @@ def save_replay_of_run(named: RunSpec, overrides: Sequence[str] = ()) -> None:
     """Write ``replay.npz`` and ``replay.json`` into the folder of the run ``named.stored.run``.
 
     Raises:
-        ValueError: no run is named, or it has no replay buffer of its own, or an empty one.
+        ValueError: no run is named, or the run's replay buffer is missing or empty.
     """
     from evorl.execution.restoring import restore
     from evorl.runs.best_run import find_run

@@ -1,4 +1,4 @@
-"""``search=``: settings by Optuna, one ordinary run after another, for what cannot share a program."""
+"""``search=``: Optuna search with one ordinary run per trial, for settings that cannot share a compiled program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evorl.sweeps.optuna_study import OptunaStudy, Trial
 
 _OPTIONS = ("over", "trials")
-_COMBINATIONS = 16  # built before a value is refused
+_COMBINATIONS = 16  # number of combinations built before a value is rejected
 
 
 def search_settings(
@@ -30,17 +30,20 @@ def search_settings(
     check: Callable[[RunSpec], None],
     train: Callable[[RunSpec, JobPlace], Trained],
 ) -> Trained:
-    """Try ``spec.search.trials`` settings, or go on with those that are left.
+    """Run ``spec.search.trials`` trials, or the remaining ones of a resumed search.
 
     Args:
         spec: settings that all trials share.
-        find_folder: of the search; called once it is known that its settings can be.
-        resume_command: that goes on with it.
-        check: builds the workflow of a config, and raises for an invalid one.
-        train: trains a run; a config with ``resume`` is one to go on with.
+        find_folder: returns the folder of the search; called after the settings were checked.
+        resume_command: returns the command that resumes the search.
+        check: builds the workflow of a config, and raises if it is invalid.
+        train: trains a run; settings with ``resume`` continue one.
+
+    Returns:
+        The best return, ``None`` without a finished trial; and the failures.
 
     Raises:
-        ValueError: a setting cannot be, in words.
+        ValueError: a setting is invalid.
         RunFolderError: another process runs the search.
         ImportError: Optuna is not installed.
     """
@@ -63,7 +66,7 @@ def search_settings(
                 try:
                     changed = _spec_of(trial, spec, run)
                     trained = train(changed, JobPlace(folder.path, name, way_on, should_stop))
-                except Exception as error:  # of this trial alone: the others are trained
+                except Exception as error:  # fails only this trial: the others are trained
                     failure = failure_text(error)
                     print(f"Failed: {failure}", flush=True)
                     trained = Trained(None, False)
@@ -88,9 +91,9 @@ def _held(folder: RunFolder) -> Iterator[None]:
 
 
 def check_search(spec: RunSpec, check: Callable[[RunSpec], None]) -> tuple[dict[str, Any], int]:
-    """Return the values of a search and its number of trials, after each value was built once.
+    """Return the values of a search and its number of trials, after building a workflow for each value.
 
-    A value is refused if none of the first few combinations with the other values can be trained.
+    A value is rejected if none of the first ``_COMBINATIONS`` combinations with the other values can be trained.
 
     Raises:
         ValueError: a value cannot be trained, or ``search`` cannot be read.
@@ -129,7 +132,7 @@ def _tried(values: Any) -> list[Any]:
 def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
     """Return the run that a trial resumes or starts, and the name of its folder.
 
-    A kill may leave a folder without a checkpoint. It is kept, and the trial begins anew beside it.
+    A killed process may leave a folder without a checkpoint. That folder is kept, and the trial restarts in a new one.
     """
     from evorl.runs.folder import RunFolder
 
@@ -142,7 +145,7 @@ def _run_of(trial: Trial, folder: RunFolder) -> tuple[RunFolder, str]:
 
 
 def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
-    """What is varied, and how many settings are tried."""
+    """Return the values to search over, and the number of trials."""
     from evorl.config.values import check_names, checked_mapping, positive
     from evorl.sweeps.sweep_settings import what_is_varied
 
@@ -154,10 +157,10 @@ def _read(spec: RunSpec) -> tuple[dict[str, Any], int]:
 
 
 def _spec_of(trial: Trial, spec: RunSpec, run: RunFolder) -> RunSpec:
-    """Return the settings of a trial's run, or those that resume it if it has a checkpoint."""
+    """Return the settings of a trial's run; if it has a checkpoint, the settings that resume it."""
     if run.saved_at is None:
         return _with(spec, trial.setting)
-    trust = not is_restricted()  # as the search itself
+    trust = not is_restricted()  # the same trust as for the search itself
     return RunSpec(stored=StoredRun(resume=str(run.path), runs_folder=str(run.path.parent), trust=trust))
 
 
@@ -175,7 +178,7 @@ def _name(trial: Trial) -> str:
 
 
 def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
-    """A line for each trial that has ended."""
+    """Write one line for each trial that has ended."""
     from evorl.recorders.csv_recorder import as_line
     from evorl.recorders.row_file import RowFile
 
@@ -195,7 +198,7 @@ def _write(path: Path, study: OptunaStudy, over: Mapping[str, Any]) -> None:
 
 
 def _told(study: OptunaStudy, folder: RunFolder, num_trials: int, way_on: str) -> Trained:
-    """Say what came of it."""
+    """Print the best setting, and return the result of the search."""
     from evorl.cli.multirun import Trained
 
     found = [(trial.value, trial) for trial in _ended(study) if trial.value is not None]

@@ -1,4 +1,4 @@
-"""``sweep=``: many settings of a training, those of one structure side by side in one program."""
+"""``sweep=``: trains many settings; settings with the same program structure run in parallel in one program."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 def sweep_settings(
     spec: RunSpec, find_folder: Callable[[], RunFolder], resume_command: Callable[[RunFolder], str]
 ) -> Trained:
-    """Train all settings of ``spec.sweep``, or those that are left.
+    """Train all settings of ``spec.sweep``, or the remaining ones of a resumed sweep.
 
     Args:
         spec: settings that all runs share.
-        find_folder: returns the folder of the sweep; called once the settings are known to be possible.
-        resume_command: returns the command that resumes it.
+        find_folder: returns the folder of the sweep; called after the settings were checked.
+        resume_command: returns the command that resumes the sweep.
 
     Returns:
-        The mean return of the best setting, ``None`` if the sweep was stopped.
+        The mean return of the best setting, ``None`` if the sweep was stopped or every setting diverged.
 
     Raises:
-        ValueError: a setting cannot be, in words.
+        ValueError: a setting is invalid.
     """
     from evorl.cli.multirun import Trained
     from evorl.recorders import LogRecorder
@@ -98,10 +98,10 @@ def sweep_settings(
 
 
 def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], list[Group]]:
-    """Build the workflows of a sweep, and set JAX up for them.
+    """Set up JAX and build the workflows of a sweep.
 
     Returns:
-        The sweep, its settings, and these grouped by the program that trains them.
+        The sweep, its settings, and the settings grouped by the program that trains them.
 
     Raises:
         ValueError: a setting cannot be trained, or would learn nothing.
@@ -124,7 +124,7 @@ def sweep_groups(spec: RunSpec) -> tuple[SweepSettings, list[dict[str, Any]], li
 
 
 def _has_diverged(of_setting: Mapping[int, Sequence[float]]) -> bool:
-    """Return whether a setting's last evaluation is not finite."""
+    """Return True if a setting's last evaluation is not finite."""
     from evorl.sweeps.sweep_run import last_score
 
     return bool(of_setting) and not math.isfinite(last_score(of_setting))
@@ -142,10 +142,10 @@ def _recorders(log: Path, title: str, part: Part) -> list[Recorder]:
 
 
 def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec:
-    """Return the settings of one run: those of the sweep with other values, for one seed and one device.
+    """Return the settings of one run: the shared settings with the given values, for one seed and one device.
 
     Raises:
-        ValueError: a value has ``${`` in it. Settings of a trial come from a file that a stranger may have written.
+        ValueError: a value contains ``${``. Settings of a trial are read from a file that may be untrusted.
     """
     for path, value in setting.items():
         if "${" in str(value):
@@ -155,13 +155,13 @@ def spec_of(spec: RunSpec, setting: Mapping[str, Any], **others: Any) -> RunSpec
 
 
 def whole_run(spec: RunSpec) -> dict[str, Any]:
-    """Return the settings that a run by itself takes from the sweep, and one of many side by side does not."""
+    """Return the settings that a separate run takes from the sweep, and a run inside a shared program does not."""
     config = spec.as_config()
     return {name: config[name] for name in ("num_seeds", "devices", "evaluation", "actors")}
 
 
 def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str, list[Curve]]:
-    """The learning curve of every seed of every setting, the best setting first."""
+    """Return the learning curve of every seed of every setting, the best setting first."""
     from evorl.sweeps.sweep_run import ranked
 
     curves = {}
@@ -173,7 +173,7 @@ def _curves(settings: Sequence[Mapping[str, Any]], returns: Returns) -> dict[str
 
 
 def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
-    """Raise ``ValueError`` for a path that is no setting of one of the trainings, or without evaluations to compare."""
+    """Raise ``ValueError`` if a path is not a setting that can vary, or if evaluations are disabled."""
     from evorl.cli.errors import dotted_keys
     from evorl.config.names import no_such
     from evorl.sweeps.sweep_settings import is_shared
@@ -193,7 +193,7 @@ def refuse_what_is_no_setting(over: Mapping[str, Any], spec: RunSpec) -> None:
 
 
 def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member: int, folder: RunFolder) -> Path:
-    """The best setting's seeds as a run of their own, to be evaluated, taken on or exported; returns its folder."""
+    """Save the best setting, with all its seeds, as a separate run for evaluation or export; return its folder."""
     from evorl.runs.checkpointer import RunCheckpointer
     from evorl.runs.folder import RunFolder
     from evorl.sweeps.sweep_run import last_score
@@ -211,7 +211,7 @@ def _keep_best(run: SweepRun, spec: RunSpec, setting: Mapping[str, Any], member:
 
 
 def _record(folder: RunFolder, returns: Mapping[int, Sequence[float]], title: str, learning_curve: bool) -> None:
-    """Evaluations of a setting as those of a run."""
+    """Record the evaluations of a setting as the evaluations of a run."""
     import numpy as np
 
     from evorl.execution.rows import describe_evaluation

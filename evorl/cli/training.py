@@ -1,4 +1,4 @@
-"""Trains a run: its folder, recorders and checkpoints, how it ends and how it can be resumed."""
+"""Trains a run in its folder, with recorders, checkpoints, error messages and resumption."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
     """Train in a run folder.
 
     Args:
-        spec: settings of the run; with ``resume`` only those that name the run folder count.
+        spec: settings of the run; with ``resume`` all but the location of the run folder are ignored.
         overrides: changes to the config of a resumed run.
-        place: of a job of a sweep; ``None`` for a run by itself.
+        place: location of a sweep's job; ``None`` for a separate run.
     """
     from evorl.cli.multirun import Trained
     from evorl.execution.restoring import restore
@@ -66,7 +66,7 @@ def train_run(spec: RunSpec, overrides: Sequence[str] = (), place: JobPlace | No
     if resumed and not served:
         state, progress = restore(workflow, checkpointer, spec.seed, "latest")
     if resumed:
-        resumed.update_config(spec.as_config())  # the next resume continues with it
+        resumed.update_config(spec.as_config())  # a later resume uses the changed config
     _note_start(folder, overrides)
     recorder = _recorder(folder, workflow, spec)
     closes = (functools.partial(_close_recorder, recorder, watched), workflow.close, watched.close)
@@ -138,7 +138,7 @@ def _notices(
     checkpointer: RunCheckpointer,
     progress: dict[str, Any] | None,
 ) -> Iterable[str]:
-    """Return the messages before the first iteration; the records of a resumed run are cut to its checkpoint."""
+    """Return the messages before the first iteration; truncate the records of a resumed run to its checkpoint."""
     from evorl.execution.first_update import weak_spots
 
     if progress:
@@ -152,7 +152,7 @@ def _any_stops(should_stop: Callable[[], bool], place: JobPlace | None, watched:
 
 
 def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolder | None]:
-    """Return the stored settings of the run to continue, with changes, and its folder; else ``spec`` and ``None``."""
+    """Return the changed settings and the folder of the run to resume; ``spec`` and ``None`` for a new run."""
     from evorl.runs.folder import RunFolder
     from evorl.runs.run_state import refuse_running
 
@@ -167,7 +167,7 @@ def _resumed(spec: RunSpec, overrides: Sequence[str]) -> tuple[RunSpec, RunFolde
 
 
 def _resumed_in_words(folder: RunFolder, checkpointer: RunCheckpointer, progress: Mapping[str, Any]) -> list[str]:
-    """What is said of a run that goes on."""
+    """Return the messages at the start of a resumed run."""
     resumed = f"Resuming {folder.path} at {progress['timesteps']:,} steps."
     return [*checkpointer.notices, *checkpointer.differing_records(progress["iterations"]), resumed]
 
@@ -179,7 +179,7 @@ def _flat_images(workflow: Workflow) -> str | None:
 
 
 def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str]) -> Trained:
-    """Train many settings instead of one: side by side, or one after another."""
+    """Train many settings instead of one, in parallel (``sweep=``) or sequentially (``search=``)."""
     from evorl.cli.searching import search_settings
     from evorl.cli.sweeping import sweep_settings
     from evorl.runs.folder import RunFolder
@@ -200,7 +200,7 @@ def _compare(spec: RunSpec, resumed: RunFolder | None, overrides: Sequence[str])
 
 @contextmanager
 def _noticing_removal(watched: WatchedFolder) -> Iterator[None]:
-    """Within: errors of a run folder that was removed say so."""
+    """Replace an ``OSError`` raised within the context by ``FolderGone`` if the run folder was removed."""
     from evorl.runs.rescue import FolderGone
 
     try:
@@ -215,13 +215,13 @@ def _close_recorder(recorder: Recorder, watched: WatchedFolder) -> None:
     try:
         recorder.close()
     except OSError:
-        if not watched.is_gone:  # otherwise an error is already raised
+        if not watched.is_gone:  # if the folder is gone, another error is already raised
             raise
 
 
 @contextmanager
 def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSpec) -> Iterator[None]:
-    """Within: what the caller says of a divergence, or of a lost process, tells how to go on; the first is logged."""
+    """Add the resume command to errors about divergence and lost processes; a divergence is also logged."""
     from evorl.execution.session import TrainingDiverged
     from evorl.recorders import LogRecorder
 
@@ -244,7 +244,7 @@ def _failures_told(folder: RunFolder, checkpointer: RunCheckpointer, spec: RunSp
 
 
 def resume_command(folder: RunFolder, spec: RunSpec) -> str:
-    """The command line that goes on with a run, with the names that have to be given again."""
+    """Return the command that resumes a run, with the names of code that have to be repeated on the command line."""
     from evorl.runs.trust import foreign_names
 
     names = as_arguments({"resume": str(folder.path), **foreign_names(spec.as_config())})
@@ -252,7 +252,7 @@ def resume_command(folder: RunFolder, spec: RunSpec) -> str:
 
 
 def _note_start(folder: RunFolder, overrides: Sequence[str]) -> None:
-    """Write down by what the training was started, in a sweep by the settings of this one job."""
+    """Record the command that started the training; for a job of a sweep, with the settings of the job."""
     from hydra.core.hydra_config import HydraConfig
 
     from evorl.execution.plan import describe_devices

@@ -1,4 +1,4 @@
-"""``evorl render``: a policy at work, as a moving picture or as a page that any browser plays."""
+"""``evorl render``: draws episodes of a policy, as an image, an animation, a video, or a page for a browser."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from evorl.workflows.workflow import Workflow
 
 FORMATS = ("webp", "gif", "png", "mp4", "html")
-_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments are all drawn by MuJoCo
+_OF_BODIES = ("brax", "mjx", "playground", "host")  # libraries whose environments MuJoCo renders
 MOST_ELITES = 1_000
 MOST_PICTURE_BYTES = 2 * 10**9
 
@@ -75,7 +75,7 @@ OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked for, checked; the attributes are the options."""
+    """Checked request of the command; the attributes are its options."""
 
     run: str
     runs_folder: str
@@ -94,16 +94,19 @@ class Request:
 
 @scope()
 def render_from_arguments(arguments: Sequence[str]) -> Path:
-    """Play episodes of a stored run, draw them, and say where the picture is.
+    """Play episodes of a stored run, draw them, and print the path of the file.
 
     Args:
         arguments: ``name=value``, see ``OPTIONS``.
 
+    Returns:
+        Path of the file.
+
     Raises:
-        ValueError: an option is unknown or cannot be; in words.
-        RunFolderError: there is no such run, it is damaged, or the picture cannot be written.
-        HostEnvError: nothing here can draw.
-        ImportError: what writes the format is not installed.
+        ValueError: an option is unknown or invalid.
+        RunFolderError: the run does not exist or is corrupted, or the file cannot be written.
+        HostEnvError: no renderer is available.
+        ImportError: the package that writes the format is not installed.
     """
     request = _request(arguments)
     from evorl.execution.restoring import restore
@@ -119,7 +122,7 @@ def render_from_arguments(arguments: Sequence[str]) -> Path:
     folder = find_run(request.run, request.runs_folder)
     spec = stored_spec(folder, request.trust, {"devices": 1, "evaluation": None, "actors": None}, can_be_given=False)
     env = spec.workflow["env"]
-    if _library_of(env) != "pettingzoo":  # of which all agents are rows, and copies are built to draw
+    if _library_of(env) != "pettingzoo":  # each agent is a row of its batch, and drawing creates its own copies
         spec = spec.changed({"eval_episodes": request.episodes})
     folder.refuse_links()
     _prepare_to_draw(env, request.format)
@@ -156,7 +159,7 @@ def _request(arguments: Sequence[str]) -> Request:
 
 
 def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
-    """Raise ``ValueError`` for pictures that take more than ``MOST_PICTURE_BYTES`` together."""
+    """Raise ``ValueError`` if all frames together exceed ``MOST_PICTURE_BYTES``."""
     num_bytes = 3 * episodes * frames * size**2
     if num_bytes > MOST_PICTURE_BYTES:
         raise ValueError(
@@ -166,9 +169,9 @@ def refuse_large_pictures(episodes: int, frames: int, size: int) -> None:
 
 
 def _prepare_to_draw(env: Any, kind: str) -> None:
-    """Let MuJoCo draw without a screen, before anything else imports it; not for what it does not draw.
+    """Configure headless rendering by MuJoCo, if it is needed, before anything else imports MuJoCo.
 
-    Gymnasium draws by pygame, which looks for a screen and for loudspeakers too.
+    Gymnasium renders with pygame, which also needs dummy drivers for video and audio.
     """
     for name, value in {
         "SDL_VIDEODRIVER": "dummy",
@@ -178,7 +181,7 @@ def _prepare_to_draw(env: Any, kind: str) -> None:
         os.environ.setdefault(name, value)
     library = _library_of(env)
     if kind == "html" and library in _OF_BODIES:
-        os.environ["MUJOCO_GL"] = "disable"  # a page needs no library that draws, nor one that is named and missing
+        os.environ["MUJOCO_GL"] = "disable"  # a page needs no renderer, and a missing one would raise an error
     elif library != "gymnax":
         from evorl.envs.mujoco_frames import draw_without_screen
 
@@ -200,7 +203,7 @@ def _library_of(env: Any) -> str | None:
 
 @contextlib.contextmanager
 def _pages_told(kind: str) -> Iterator[None]:
-    """Within: where nothing can draw, the format that needs nothing to draw is told."""
+    """Suggest the format ``html``, which needs no renderer, in errors about a missing one."""
     from evorl.envs.host.host_vector_env import HostEnvError
 
     try:
@@ -229,7 +232,7 @@ def _draw(request: Request, folder: RunFolder, spec: RunSpec, workflow: Workflow
     state = state_of_seed(workflow.execution, state, shown_seed.number)
     players = players_of(workflow, state, request.episodes, request.cells)
     key = state.eval_key if request.seed is None else jax.random.key(request.seed)
-    # A population evaluates by its members' counter.
+    # A population derives its evaluation keys from the iterations of its members.
     counter = state.iterations.times(getattr(workflow, "iterations_per_generation", 1))
     env_config = seeded(as_paid_by_the_environment(spec.workflow["env"]), spec.seed + 1)
     of_seed = "" if request.seed is None else f"_seed_{request.seed}"
