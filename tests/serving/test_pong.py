@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -69,11 +70,14 @@ def test_a_training_server_learns_from_the_whole_game(served: Served) -> None:
     """Every step that it learns from is one of the game, in its order, with its history and its reward."""
     game = pong_game()
     client = RecordedPong(served.address.partition("://")[2])
-    client.run()
-    assert len(client.told) == len(game.actions)
-    assert set(client.told) <= set(range(NUM_ACTIONS))
+    player = threading.Thread(target=client.run, daemon=True)  # it is held up where two batches wait
+    player.start()
     count = len(game.actions) // (ROWS * STEPS)
     metrics = served.iterate(count)
+    player.join(60.0)
+    assert not player.is_alive()
+    assert len(client.told) == len(game.actions)
+    assert set(client.told) <= set(range(NUM_ACTIONS))
     assert np.isfinite(np.asarray(metrics["loss"])[-1])
 
     frames = game.frames.astype(np.float32) * np.float32(1 / 255)
