@@ -105,7 +105,7 @@ class ParameterClient:
             step: ``step`` of the server in the last pull.
             updates: ``updates`` of the server in the last pull.
             steps: number of environment steps that the push stands for.
-            ``**told``: ``metrics``, numbers by name, and ``episodes``.
+            **told: ``metrics``, numbers by name, and ``episodes``.
         """
         self._sequence += 1
         numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
