@@ -28,7 +28,7 @@ from evorl.runs.run_state import RUNNING, read_state
 
 SPEED = "time/steps_per_second"
 SERVING = "serving/"
-MOST_RUNS = 300  # the newest
+MOST_RUNS = 300  # displayed runs; older ones are omitted
 MOST_READ = 12  # runs whose curves are cached in memory
 MOST_PICTURE = 32 << 20  # bytes
 _PATIENCE = 20.0  # minimum pause between two searches for runs, in units of the duration of a search

@@ -149,7 +149,7 @@ class Conversation:
             self._connection.close()
 
     def _read(self, until: float) -> bytes | None:
-        """Return the bytes that come next, empty at the end of the connection; ``None`` if none come in time."""
+        """Return the next bytes; empty at the end of the connection, ``None`` after a timeout."""
         readable, _, _ = select.select([self._connection], [], [], max(0.0, until - time.monotonic()))
         if not readable:
             return None

@@ -86,9 +86,7 @@ def _as_array(entries: dict[Any, Any]) -> Any:
 
 
 def _without_times(values: list[Any]) -> list[Any]:
-    if any(
-        type(value).__name__ == "Timestamp" for value in values
-    ):  # an extension type that the library decodes itself
+    if any(type(value).__name__ == "Timestamp" for value in values):  # msgpack decodes this extension type itself
         raise ProtocolError("a frame has a time of MessagePack, which means nothing here.")
     return values
 

@@ -29,7 +29,7 @@ _RETURN = "eval/episode_return_seed_{}"
 
 
 class _LastEvaluation(Recorder):
-    """Environment steps at the last evaluation."""
+    """Stores the environment steps of the last evaluation."""
 
     timesteps = 0
 
