@@ -101,9 +101,7 @@ class WebServer:
             if self.settings.token is None:
                 if not is_this_machine(host):
                     raise web.HTTPForbidden(text=f"This server answers for this machine, not for {host}.\n")
-                if origin is not None and not is_this_machine(
-                    _host_of(origin)
-                ):  # the origin "null" may be a frame of any page
+                if origin is not None and not is_this_machine(_host_of(origin)):  # "null" may be any page in a frame
                     raise web.HTTPForbidden(text=f"A page of {origin} needs a server with a token.\n")
             try:
                 return await handler(request)
