@@ -1,4 +1,4 @@
-"""Numbers as Prometheus reads them: the text format 0.0.4."""
+"""Prometheus text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Gauge(NamedTuple):
-    """A measured number, once for each set of labels.
+    """Prometheus gauge, with a sample for each set of labels.
 
     Attributes:
-        name: of letters, digits and underscores.
-        told: what it is, in words.
+        name: name of letters, digits and underscores.
+        told: help text.
         samples: labels and values.
     """
 
@@ -25,7 +25,7 @@ class Gauge(NamedTuple):
 
 
 def as_text(gauges: Iterable[Gauge]) -> str:
-    """All gauges that have samples."""
+    """Return the text of all gauges that have samples."""
     lines = []
     for gauge in gauges:
         samples = [f"{gauge.name}{_labels(labels)} {_number(value)}" for labels, value in gauge.samples]

@@ -1,4 +1,4 @@
-"""What Prometheus is told of runs and of the numbers that clients send."""
+"""Prometheus gauges of runs and of the metrics that clients send."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from evorl.live.watched_runs import WatchedRuns
 
 
 def gauges_of(runs: WatchedRuns, store: MetricsStore) -> list[Gauge]:
-    """The newest numbers of every run and of every client's metric."""
+    """Return gauges with the newest values of all runs and of all metrics of clients."""
     summaries = runs.summaries()
     labels = [{"run": str(summary.told["name"])} for summary in summaries]
     pairs = list(zip(labels, summaries, strict=True))

@@ -1,4 +1,4 @@
-"""A training by a parameter server as a run: pushes are its iterations, a session keeps its books."""
+"""Server side of a training, recorded as a run: metrics, evaluations and checkpoints; pushes are the iterations."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from evorl.workflows.workflow import Workflow
 
 
 class ParameterRun:
-    """A training by a parameter server: ``iterations`` are accepted pushes, ``timesteps`` their environment steps.
+    """Run of a parameter server: ``iterations`` counts accepted pushes, ``timesteps`` their environment steps.
 
-    The saved state is one of the workflow with ``agent_state``, so that such a run is evaluated, watched and exported
-    like any other; the server's own state is its entry ``parameter_server``.
+    The saved state contains ``agent_state`` like the state of a workflow, so such a run can be evaluated, watched and
+    exported like any other; the entry ``parameter_server`` contains the state of the server.
 
     Args:
-        workflow: trained by the workers.
+        workflow: workflow that the workers train.
         settings: settings of the server.
         seed: seed of the initial parameters and of evaluations.
         recorder: receives metrics.
         checkpointer: saves states. The training continues from its newest checkpoint, if there is one.
 
     Raises:
-        CheckpointError: the newest checkpoint is of another network or mode.
+        CheckpointError: the newest checkpoint belongs to another network or mode.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ParameterRun:
 
     @property
     def agent_state(self) -> AgentState:
-        """Agent with the present parameters; its other entries come from the worker that pushed last."""
+        """Agent with the current parameters; its other entries come from the last accepted push."""
         agent_state = self._served.with_rest(self._agent_state, [jnp.asarray(x) for x in self.commands.rest])
         return self._served.put_into(agent_state, jax.tree.map(jnp.asarray, self.commands.parameters()))
 
@@ -124,7 +124,7 @@ class ParameterRun:
             self._session.complete_iteration(self._evaluate, self._state)
 
     def _columns(self) -> dict[str, float | int]:
-        """Return the columns of a row on the workers since the last row."""
+        """Return the columns about workers since the last row: their number, and the number of dropped pushes."""
         columns: dict[str, float | int] = {"train/workers": len(self._workers), "train/dropped": self._dropped}
         self._workers, self._dropped = set(), 0
         return columns
@@ -141,15 +141,15 @@ class ParameterRun:
         return self._workflow.evaluate(self._evaluated_state())
 
     def _save(self) -> int:
-        """Save unless the newest checkpoint has the present parameters; return its number of pushes."""
+        """Save unless the newest checkpoint contains the current parameters; return its number of pushes."""
         if not self._session.is_saved:
             self._session.save(self._state())
         return self.commands.pushes
 
     def end(self) -> AgentState:
-        """Evaluate and save at the end of a complete training, save that of one which stops; return the agent."""
+        """Finish the run and return the agent: evaluate if the training is complete, then save."""
         session = self._session
-        has_metrics = bool(session.means.to_json())  # none since the last row: this run resumed at its end
+        has_metrics = bool(session.means.to_json())  # false if the run was resumed after its end
         if self.commands.step >= self._workflow.total_timesteps:
             if has_metrics:
                 session.complete_iteration(self._evaluate, self._state, is_last=True)
