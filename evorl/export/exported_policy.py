@@ -21,7 +21,7 @@ from evorl.export import FORMATS
 from evorl.export.portable_policy import Port, PortablePolicy
 from evorl.runs.files import RunFolderError
 
-MOST_BYTES = 2**30  # of one file
+MOST_BYTES = 2**30  # size limit of a file
 # Custom calls in the programs that evorl exports; others could reach into this process.
 KNOWN_CALLS = {"shape_assertion", "Sharding", "mhlo.erf", "mhlo.topk", "chlo.erf"}
 _CALLS = re.compile(r'custom_call\s+@"?([\w.]+)')

@@ -23,7 +23,7 @@ from evorl.export.portable_policy import PortablePolicy
 from evorl.export.tracing import traced_graph
 
 _NUM_CHECKED = 10  # observations that the page checks in the browser
-_TIMEOUT = 300.0  # seconds for 1,000 observations
+_TIMEOUT = 300.0  # timeout of Node.js in seconds, for 1,000 observations
 _PROGRAM = """
 const fs = require("fs"), {inputs, memory} = JSON.parse(fs.readFileSync(0, "utf8"));
 const script = fs.readFileSync(process.argv[1], "utf8").split('<script id="policy">')[1].split("</script>")[0];

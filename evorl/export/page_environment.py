@@ -20,7 +20,7 @@ from evorl.export.tracing import traced_graph
 from evorl.ops.trees import tree_where
 
 NUM_STARTS = 20
-MOST_NUMBERS = 10_000  # in a state
+MOST_NUMBERS = 10_000  # size limit of a state, in numbers
 STATE = "state"
 _STEPS_BETWEEN = 5
 

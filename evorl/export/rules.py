@@ -12,7 +12,7 @@ from evorl.export.graph import BINARY, REDUCTIONS, UNARY, Dims, Graph, NoRule, R
 from evorl.export.inlining import walk
 from evorl.export.products import convolve, dot, padded, pool
 
-MOST_TURNS = 64  # iterations of a loop that is unrolled
+MOST_TURNS = 64  # most iterations of a loop that is unrolled
 
 
 def _elementwise(op: str) -> Rule:

@@ -26,10 +26,10 @@ from evorl.reports.repeating import how_to_repeat
 from evorl.reports.summary_table import HEADING, as_cells, summary_rows
 from evorl.reports.svg import variable, variables
 
-MOST_BYTES = 3_000_000  # of one page
+MOST_BYTES = 3_000_000  # size limit of a page
 _KEPT_FREE = 50_000
-MOST_COLUMNS = 8  # columns of groups in a table of settings
-MOST_CHARTS = 8  # charts of losses
+MOST_COLUMNS = 8  # most columns of groups in a table of settings
+MOST_CHARTS = 8  # most charts of losses
 MOST_LISTED = 20
 _METHOD = (
     "IQM is the interquartile mean of the last values of the seeds: a quarter of the seeds is left out at either end "
@@ -180,7 +180,7 @@ class Report:
 
     def _settings(self) -> Element | None:
         varied = varied_settings(self.runs)
-        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # in all runs
+        shared = set.intersection(*(set(settings_of(run)) for run in self.runs))  # others: one algorithm only
         names = [*varied, *(n for n in differing_settings(self.runs) if n in shared and n not in varied)]
         content: list[Content] = []
         if names and len(self.groups) <= MOST_COLUMNS:

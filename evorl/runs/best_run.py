@@ -11,7 +11,7 @@ from evorl.runs.files import RunFolderError, refuse_link
 from evorl.runs.folder import RunFolder
 from evorl.runs.sweep_folder import SweepFolder, SweepJob
 
-_MOST_BYTES = 2**26  # of one table
+_MOST_BYTES = 2**26  # size limit of a table
 
 
 def find_run(which: Path | str, root: Path | str) -> RunFolder:

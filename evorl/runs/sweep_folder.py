@@ -19,7 +19,7 @@ from evorl.runs.trust import refuse_composed_code
 
 STATES = ("waiting", "running", "stopped", "finished", "failed", "diverged")
 _FILE = "sweep.json"
-_MOST_BYTES = 2**26  # of sweep.json
+_MOST_BYTES = 2**26  # size limit of sweep.json
 _MOST_JOBS = 100_000
 _LONGEST_NAME = 100
 

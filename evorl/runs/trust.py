@@ -21,7 +21,7 @@ from evorl.runs.files import RunFolderError
 from evorl.runs.spec import RunSpec
 
 _TRUST = "If you trust it, give trust=true."
-_SHOWN = 80  # characters of a word in a message
+_SHOWN = 80  # most characters of a word in a message
 # Keys of an environment that hold its name, not a file.
 _NAMES_OF_ENVS = frozenset(("name", "library"))
 # A plain setting of a stored command line: no group of another package, no flag, nothing added or removed.
