@@ -128,7 +128,7 @@ def _title(stored: StoredPolicy) -> str:
 
 
 def _checked(name: str, path: Path, policy: PortablePolicy, recorded: Recorded) -> Parity | None:
-    """Run the file with the runtime its users would use, and return its difference from the policy."""
+    """Run the file with its users' runtime and return its difference from the policy; ``None`` without that runtime."""
     if name == "onnx":
         from evorl.export.onnx_file import OnnxSession
 

@@ -200,7 +200,7 @@ class RecordedRun:
 
 
 def find_runs(folder: Path | str, sweeps: bool = False) -> list[RecordedRun]:
-    """Return the runs in a folder at any depth, including the folder itself, sorted by name.
+    """Return the runs in a folder at any depth, including the folder itself, sorted by path.
 
     A folder is a run if it has a config and recorded files. The folder of a sweep in one program, or of a search, is
     not a run but contains some.

@@ -145,7 +145,7 @@ class Recorder:
         """Record a message about the run."""
 
     def evaluation(self, iterations: int, timesteps: int, episodes: EvaluationMetrics) -> None:
-        """Record the episodes of an evaluation, if they are kept besides metrics; with several seeds ``[S, ...]``."""
+        """Record the episodes of an evaluation, if the run keeps them; with several seeds ``[S, ...]``."""
 
     def chart(self, name: str, chart: Chart) -> None:
         """Record a table that describes the end of the run, and its plots."""

@@ -237,7 +237,7 @@ def _job(number: int, stored: Any, file: Path) -> SweepJob:
 
 
 def _is_number(value: Any, kind: type = float) -> bool:
-    """Return True if a value is a number: finite or not for floats, and within 64 bits for integers."""
+    """Return True for an integer below 2**63 in magnitude, or for a float unless ``kind`` is int; never for a bool."""
     return (type(value) is float and kind is float) or (type(value) is int and abs(value) < 2**63)
 
 
