@@ -22,9 +22,9 @@ from evorl.types import Action, Key, Observation, Params, PyTreeDict, PyTreeNode
 class CriticEnsembleAgent(Agent):
     """Policy and ensemble of critics; target networks are stored as parameters ``target_<name>``.
 
-    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which gives a loss and what is reported
-    of it. The policy need not be the agent's own: populations are improved by it. Of ``batch`` it reads ``obs`` and
-    ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]``.
+    Subclasses define ``actor_loss(policy_params, agent_state, batch, keys)``, which returns a loss and its metrics. It
+    reads ``obs`` and ``actions``, ``[N, ...]``, and ``extras.weights`` ``[N]`` from ``batch``. ``policy_params`` may
+    belong to another policy than the agent's, because this loss also improves the policies of populations.
 
     Attributes:
         policy_network: maps an observation to the parameters ``[..., M]`` of the policy.
@@ -82,7 +82,7 @@ class CriticEnsembleAgent(Agent):
         return network.init(key, one_observation(obs_space, self.value_obs_key), *action)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return what the policy acts by beside its parameters; without leaves for policies that can be evolved."""
+        """Return the state the policy needs besides its parameters; without leaves for policies that can be evolved."""
         return agent_state.extra_state
 
     def policy_outputs(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> jax.Array:
@@ -112,6 +112,6 @@ class CriticEnsembleAgent(Agent):
 def policy_improvers() -> list[str]:
     """Return the names of evorl's algorithms whose agents improve any policy of their kind, sorted.
 
-    They are those of the files in ``configs/agent``.
+    The algorithms are found by the files in ``configs/agent``.
     """
     return sorted({agent.__module__.rpartition(".")[2] for agent in shipped_agents() if agent.improves_policies})

@@ -54,7 +54,7 @@ class CrossQAgent(SACAgent):
         return state.replace(params=params, extra_state=statistics)
 
     def policy_statistics(self, agent_state: AgentState) -> Any:
-        """Return the running statistics of the policy alone; without ``batch_renorm`` in its network there are none."""
+        """Return the running statistics of the policy network; empty if the network has no ``batch_renorm``."""
         return agent_state.extra_state.policy
 
     def policy(self, agent_state: AgentState, policy_params: Params, obs: Observation) -> Any:

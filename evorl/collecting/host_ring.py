@@ -1,7 +1,7 @@
-"""A ring of transitions in host memory, and the numbers drawn for it ahead of time: NumPy only, for small batches.
+"""A ring of transitions in host memory, with batch indices drawn in advance; pure NumPy, for small batches.
 
-A program of JAX costs more to call than a rollout of four steps of CartPole takes. Here storing and drawing a batch are
-a few operations of NumPy: each transition is one record, so that a batch is gathered by one of them.
+Calling a JAX program takes longer than a rollout of four CartPole steps. Here each transition is one record, so that
+storing a transition or gathering a batch takes a few NumPy operations.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from evorl.ops.trees import merged
 from evorl.replay_buffers.ring import ReplayState
 from evorl.types import Key, PyTreeDict
 
-_AHEAD = 1024  # calls in one block of draws
+_AHEAD = 1024  # most calls in one block of draws
 _LOWER_HALF = np.uint64(2**32 - 1)
-_NUMBERS_AHEAD = 2**16  # in one block at most, unless a single call draws more
+_NUMBERS_AHEAD = 2**16  # most numbers in one block, unless a single call draws more
 
 
 class HostRing:
     """The latest transitions of ``num_envs`` environments; transition ``b`` of row ``t`` has the index ``t * B + b``.
 
     Args:
-        num_rows: R, steps of time that are kept.
+        num_rows: R, number of time steps stored.
         num_envs: B.
         spec: one transition, a ``PyTreeDict`` of ``jax.ShapeDtypeStruct``.
 
@@ -37,7 +37,7 @@ class HostRing:
         size: number of filled rows.
 
     Raises:
-        ValueError: an entry is called ``indices``, as one of each batch is.
+        ValueError: an entry is named ``indices``, which is reserved for an entry of each batch.
     """
 
     def __init__(self, num_rows: int, num_envs: int, spec: Any) -> None:
@@ -45,7 +45,7 @@ class HostRing:
         leaves, self.treedef = jax.tree.flatten(spec)
         self.cursor = self.size = 0
         self._num_rows, self._num_envs = num_rows, num_envs
-        # A dict without trees inside is taken apart by its names: JAX's functions for any tree take longer.
+        # A flat dict is split by its names, because JAX's functions for general trees are slower.
         self._names = tuple(sorted(spec)) if jax.tree_util.all_leaves(spec.values()) else None
         numbers, self._batch_treedef = jax.tree.flatten(
             merged(self.treedef.unflatten(range(len(leaves))), {"indices": len(leaves)})
@@ -53,13 +53,13 @@ class HostRing:
         self._indices_at = numbers.index(len(leaves))
         self._fields = tuple(f"leaf_{i}" for i in range(len(leaves)))
         self._dtypes, self._shapes = [np.dtype(leaf.dtype) for leaf in leaves], [leaf.shape for leaf in leaves]
-        self._fitting: tuple[int, list[Any]] = (-1, [])  # shapes and dtypes of the leaves of so many rows
+        self._fitting: tuple[int, list[Any]] = (-1, [])  # number of rows; shapes and dtypes of leaves with that many
         # Aligned, the widest first: other libraries take views of fields without a copy.
         fields = sorted(
             zip(self._fields, self._dtypes, self._shapes, strict=True), key=lambda field: -field[1].itemsize
         )
         self._dtype = np.dtype(fields, align=True)
-        # As bytes of no structure a record is copied at once, and not field by field.
+        # Unstructured bytes, so that a record is copied at once and not field by field.
         self._records = np.zeros(num_rows * num_envs, f"V{self._dtype.itemsize}")
 
     @property
@@ -69,7 +69,7 @@ class HostRing:
 
     @property
     def state(self) -> ReplayState:
-        """The contents as a buffer of JAX has them; leaves ``[R, B, ...]`` are views of the ring."""
+        """The contents in the layout of a JAX buffer; leaves ``[R, B, ...]`` are views of the ring."""
         records = self._records.view(self._dtype).reshape(self._num_rows, self._num_envs)
         data = self.treedef.unflatten([records[field] for field in self._fields])
         cursor, size = np.int32(self.cursor), np.int32(self.size)
@@ -101,7 +101,7 @@ class HostRing:
         return [transitions.get(name) for name in self._names]
 
     def add(self, leaves: Sequence[np.ndarray]) -> None:
-        """Write the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, the oldest making room."""
+        """Append the rows of ``leaves`` ``[N, ...]`` or ``[T, B, ...]``, overwriting the oldest rows."""
         total = len(leaves[0])
         start = max(0, total - self._num_rows)  # rows before it would be overwritten at once
         cursor = (self.cursor + start) % self._num_rows
@@ -120,7 +120,7 @@ class HostRing:
             records[field] = leaf
 
     def take(self, indices: np.ndarray) -> PyTreeDict:
-        """Copies of the transitions of these ``indices``, int32 ``[N]``, which are an entry too; leaves ``[N, ...]``.
+        """Return copies ``[N, ...]`` of the transitions at ``indices`` (int32 ``[N]``, also an entry of the result).
 
         The leaves are fields of one array.
         """
@@ -130,7 +130,7 @@ class HostRing:
         return self._batch_treedef.unflatten(leaves)
 
     def replace(self, indices: np.ndarray, entries: dict[str, Any]) -> None:
-        """Write other values of some entries, leaves ``[N, ...]``, of the transitions of these indices ``[N]``."""
+        """Replace some entries, leaves ``[N, ...]``, of the transitions at ``indices`` ``[N]``."""
         rows, envs = np.divmod(indices, self._num_envs)
         data = self.state.data
 
@@ -142,10 +142,10 @@ class HostRing:
 
 
 class DrawsAhead:
-    """Uniform numbers of many calls, whose random bits are made by one program.
+    """Uniform integers of many calls, whose random bits are computed by one program.
 
     Args:
-        key: of all draws.
+        key: key of all draws.
     """
 
     def __init__(self, key: Key) -> None:
@@ -154,7 +154,7 @@ class DrawsAhead:
         self._first, self._bits = 0, np.zeros((0, 0, 0), np.uint64)
 
     def integers(self, call: int, num_batches: int, num: int, span: int) -> np.ndarray:
-        """Integers from 0 to ``span - 1``, int32 ``[num_batches, num]``.
+        """Return integers from 0 to ``span - 1``, int32 ``[num_batches, num]``.
 
         Batch ``i`` equals ``jax.random.randint(keys[i], (num,), 0, span)`` to the last bit, where
         ``keys = jax.random.split(jax.random.fold_in(key, call), num_batches)``.
@@ -172,7 +172,7 @@ class DrawsAhead:
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _bits(key: Key, first: jax.Array, num_calls: int, num_batches: int, num: int) -> jax.Array:
-    """The bits from which ``jax.random.randint`` makes its numbers, uint32 ``[num_calls, num_batches, 2, num]``."""
+    """Return the random bits that ``jax.random.randint`` uses, uint32 ``[num_calls, num_batches, 2, num]``."""
 
     def of_call(call: jax.Array) -> jax.Array:
         keys = jax.random.split(jax.random.fold_in(key, call), num_batches)

@@ -130,7 +130,7 @@ class ReplayMemory:
         return jax.jit(self.buffer.init)(spec)
 
     def _host_leaves(self, ring: HostRing, batch: PyTreeDict) -> list[np.ndarray]:
-        """The leaves of ``batch`` ``[T, B, ...]`` as ``HostRing.add`` takes them, in the dtypes that are stored."""
+        """Return the leaves of ``batch`` ``[T, B, ...]`` for ``HostRing.add``, in the dtypes that are stored."""
         batch = jax.tree.map(lambda x: x.astype(jax.dtypes.canonicalize_dtype(x.dtype), copy=False), batch)
         check_batch(ring.state.data, jax.tree.map(lambda x: x[: self._num_rows], batch))
         leaves = jax.tree.leaves(batch)
@@ -187,7 +187,7 @@ class ReplayMemory:
         """Return the transitions, or the sequences, at indices ``[N]``.
 
         Raises:
-            ValueError: nothing is stored yet, or there is no such index.
+            ValueError: nothing is stored yet, or an index is out of range.
         """
         state, indices = self._stored(), self._checked(indices)
         if isinstance(state, HostRing):
@@ -203,8 +203,7 @@ class ReplayMemory:
 
         Raises:
             ValueError: ``indices`` are missing, an entry is unknown, the buffer is not prioritized, or nothing is
-            stored
-                yet.
+                stored yet.
         """
         entries = dict(changes)
         indices = entries.pop("indices", None)
@@ -239,7 +238,7 @@ class ReplayMemory:
         return self._state
 
     def _checked(self, indices: Any) -> np.ndarray:
-        """Indices as int32; raises ``ValueError`` for those that no transition can have."""
+        """Return indices as int32. Raises ``ValueError`` for an index out of range."""
         checked, room = np.asarray(indices), self._num_rows * self._num_envs
         if checked.size and not (checked.min() >= 0 and checked.max() < room):
             raise ValueError(

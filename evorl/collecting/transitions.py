@@ -19,9 +19,9 @@ NAMES = ("obs", "actions", "rewards", "next_obs", "dones", "termination", "trunc
 # JAX's default types, in which data is stored.
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32}
 _TREES = (Mapping, tuple)
-_NUMPY = (np.ndarray, np.generic, bool, int, float)  # what NumPy puts together by itself
+_NUMPY = (np.ndarray, np.generic, bool, int, float)  # types that NumPy stacks without conversion
 _PLAIN = frozenset({int, float, bool, type(None), np.float32, np.float64, np.int32, np.int64, np.bool_})
-_NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # without elements, nobody can write to them
+_NO_RETURNS, _NO_COUNTS = np.zeros(0, np.float64), np.zeros(0, np.int64)  # shared: empty arrays are immutable
 
 # Step of an environment, or of all rows of a vector environment: observation, action, reward, next observation,
 # termination, truncation, extras. A plain tuple for speed, because millions are created.

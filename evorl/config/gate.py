@@ -103,13 +103,14 @@ def grant(texts: Any) -> None:
 
 
 def mark_untrusted(config: Any, source: str) -> Any:
-    """Mark a config that was read from an untrusted source, and return it: ``distrusting`` restricts what it builds.
+    """Mark a config that was read from an untrusted source, and return it.
 
-    Copies, merged configs and parts of a marked config are marked; plain dicts of it are not.
+    ``distrusting`` restricts objects that are built from it. Copies, merged configs and parts of a marked config are
+    also marked; plain dicts made from it are not.
 
     Args:
-        config: a node of OmegaConf.
-        source: of it, for messages.
+        config: an OmegaConf node.
+        source: description of the source, for messages.
     """
     from omegaconf import OmegaConf
 
@@ -121,7 +122,7 @@ def mark_untrusted(config: Any, source: str) -> Any:
 
 @contextlib.contextmanager
 def distrusting(config: Any) -> Iterator[None]:
-    """Restrict the gate within the context if the config, or the one that it is a part of, was marked untrusted.
+    """Restrict the gate within the context if the config, or a config that contains it, was marked untrusted.
 
     Texts that the user has changed since it was read are admitted.
     """

@@ -92,11 +92,11 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
     """Import the module that a setting names.
 
     Args:
-        module_name: of the module; the gate has admitted it.
-        setting: with its value, for messages.
+        module_name: name of the module; the gate has admitted it.
+        setting: the setting with its value, for messages.
 
     Raises:
-        ValueError: there is no such module, or an error ends its import; the message has the error and its place.
+        ValueError: the module does not exist, or its import fails; the message has the error and its place.
     """
     try:
         module = importlib.import_module(module_name)
@@ -109,7 +109,7 @@ def _import_for(module_name: str, setting: str) -> ModuleType:
                 f"{setting}: Python finds no module {missing!r}. Put the folder that holds it on PYTHONPATH, or "
                 "install it."
             ) from error
-        # A module of evorl that lacks a package says so itself.
+        # A module of evorl reports a missing package itself.
         if module_name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ValueError(f"{setting}: the module {module_name} cannot be imported: {describe_error(error)}") from error

@@ -21,8 +21,8 @@ from evorl.types import Action, Key, Observation, PyTreeData, PyTreeDict
 
 Tree = TypeVar("Tree")
 DEFAULT_MAX_EPISODE_STEPS = 1000
-NO_FAULT = 2**31 - 1  # step of a fault if there is none
-_OF_POLICY = -1  # replaces it once an action was not finite: later values are no fault of the environment
+NO_FAULT = 2**31 - 1  # value of the step without a fault
+_OF_POLICY = -1  # value after a non-finite action: the environment is not at fault for later values
 _STEP_RECORD = "evorl.evaluators.step_record:new_step_record"  # imported only if steps are recorded
 
 

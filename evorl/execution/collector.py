@@ -1,4 +1,4 @@
-"""Collectors: they step the environments of a workflow and let it learn, iteration by iteration."""
+"""Collectors, which step the environments of a workflow and train it, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evorl.types import PyTreeDict, State
 
 
 class Collector(Protocol):
-    """Steps the environments of a workflow, here or elsewhere.
+    """Steps the environments of a workflow, in this process or elsewhere.
 
     There are five: a compiled program (``ProgramCollector``), a loop on the host that steps simulators (``HostLoop``),
     actors in processes or on a Ray cluster (``Actors``), and a server for remote simulators (``TrainingServer``).
@@ -20,11 +20,11 @@ class Collector(Protocol):
 
     @property
     def is_one_program(self) -> bool:
-        """Whether an iteration is a single compiled program, in which nothing is left to the host."""
+        """True if an iteration is a single compiled program without work on the host."""
         ...
 
     def check(self, workflow: Any) -> None:
-        """Raise ``ValueError`` if the workflow cannot learn from what this collects."""
+        """Raise ``ValueError`` if the workflow cannot learn from the data of this collector."""
         ...
 
     def iterate(
@@ -33,15 +33,15 @@ class Collector(Protocol):
         """Run iterations.
 
         Args:
-            workflow: to train.
-            state: of the workflow; donated.
+            workflow: workflow to train.
+            state: state of the workflow; donated.
             num_iterations: up to ``programs.MAX_FOLD``.
-            message: called with a message, and perhaps a key, of which only the first message is shown, see
+            message: called with a message and optionally a key; only the first message of a key is shown, see
                 ``KeyedMessages``.
 
         Returns:
             Metrics ``[N, ...]`` of N iterations, and the state after them. N is ``num_iterations``, or less if the
-            collector was told to stop; metrics are ``None`` for N = 0.
+            collector was asked to stop; metrics are ``None`` for N = 0.
         """
         ...
 
@@ -50,7 +50,7 @@ class Collector(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the collector started."""
+        """Stop the processes, threads and servers of the collector."""
         ...
 
 
@@ -75,7 +75,7 @@ class ProgramCollector:
         return programs.evaluate_program(workflow, state)
 
     def close(self) -> None:
-        """Do nothing: a program holds nothing."""
+        """Do nothing: a program holds no resources."""
 
 
 PROGRAM = ProgramCollector()

@@ -214,7 +214,7 @@ class LearningRun:
         clock = CompileClock()
         metrics, state = self.workflow.iterate(state, num_iterations, self.message)
         if metrics is None:
-            return state  # the actors were told to stop
+            return state  # the actors were asked to stop
         if first:
             jax.block_until_ready(metrics)
             self.session.recorder.message(f"First step in {clock.report()}.")
@@ -227,7 +227,7 @@ class LearningRun:
         return state
 
     def _count(self, metrics: PyTreeDict, num_iterations: int, seconds: float) -> None:
-        """Count the iterations of a chunk, and write the rows that fall inside of it."""
+        """Count the iterations of a chunk, and write the rows that are due within it."""
         session = self.session
         if self.steps:
             steps = np.full(num_iterations, self.steps * self.num_seeds)
@@ -245,7 +245,7 @@ class LearningRun:
         session.report_progress()
 
     def _until_due(self) -> int:
-        """Iterations until the next evaluation, checkpoint or the end."""
+        """Return the number of iterations until the next evaluation, checkpoint or the end."""
         session = self.session
         most = self.workflow.most_timesteps_per_iteration * self.num_seeds
         intervals = filter(None, (self.intervals.evaluations, self.intervals.checkpoints))

@@ -63,7 +63,7 @@ class Pace:
         self._timesteps, self._since = timesteps, time.perf_counter()
 
     def exclude(self, seconds: float) -> None:
-        """Exclude seconds, such as those of an evaluation, from the next reading."""
+        """Exclude seconds, such as an evaluation's, from the next reading."""
         self._since += seconds
 
     def read(self, timesteps: int) -> float:
@@ -104,7 +104,7 @@ class SessionRules:
 
 
 class RunSession:
-    """Bookkeeping of one run; as a context manager it closes what it owns.
+    """Bookkeeping of one run; as a context manager it calls ``closes`` at its end.
 
     A loop calls ``begin`` once, ``advance`` after its iterations, and ``complete_iteration`` where an evaluation, a row
     or a checkpoint may be due.
@@ -258,7 +258,7 @@ class RunSession:
         self.recorder.write(dict(self.latest))
 
     def write_row(self, evaluated: Mapping[str, float | int] | None = None) -> None:
-        """Write a row: means since the last row, the columns of the loop, those of an evaluation, and the pace."""
+        """Write a row: means since the last row, the columns of the loop and of an evaluation, and the pace."""
         row: dict[str, float | int] = {"iterations": self.iterations, "timesteps": self.timesteps}
         row |= self.means.take() | self._rules.columns() | dict(evaluated or {})
         if self._rules.pace is not None:
@@ -310,7 +310,7 @@ class RunSession:
     def _refuse_broken_parameters(self, state: State) -> None:
         """Raise ``TrainingDiverged`` for parameters that the last update broke although its loss was finite.
 
-        Checks all agents in the state, including those of a population's members and of learners next to it.
+        Checks all agents in the state, including a population's members and its learners.
         """
         if not self._rules.refuses_divergence:
             return

@@ -1,7 +1,7 @@
 """Settings of a run, read once from its composed config: seed, devices, checkpoints, records, start and kind.
 
-The fields of ``RunSpec`` are the keys of a config, their defaults, and, in the docstrings, what they mean. All other
-keys describe the workflow.
+The fields of ``RunSpec`` are the keys of a config with their defaults; the docstrings describe them. All other keys
+belong to the workflow.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def setting(default: Any = dataclasses.MISSING, *, read: Reader | None = None, *
     """Declare a field of a run's settings.
 
     Args:
-        default: its default; immutable.
-        read: ``read(value, name)`` returns the checked value; ``None`` checks it by the field's annotation.
-        **marks: facts about the field, see ``RunSpec.keys``. ``within`` is the interval of a number.
+        default: immutable default value.
+        read: ``read(value, name)`` returns the checked value; ``None`` checks it against the field's annotation.
+        **marks: properties of the field, see ``RunSpec.keys``. ``within`` is the valid interval of a number.
     """
     return dataclasses.field(default=default, metadata={"read": read, **marks})
 
@@ -118,14 +118,14 @@ _EVALUATION = EvaluationRecords(goals=True)
 
 
 class _Part:
-    """A frozen dataclass that is read from a mapping."""
+    """A frozen dataclass that can be read from a mapping."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str = "") -> Self:
         """Read the fields of this class from a mapping, with defaults for missing ones.
 
         Raises:
-            ValueError: a value is of another type or out of range.
+            ValueError: a value has another type or is out of range.
         """
         values, types = {}, field_types(cls)
         for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
@@ -143,7 +143,7 @@ class _Part:
         return cls(**values)
 
     def as_config(self) -> dict[str, Any]:
-        """Return the settings as plain data, as a config has them."""
+        """Return the settings as plain data, in the form of a config."""
         config: dict[str, Any] = {}
         for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
             value = getattr(self, field.name)
@@ -312,11 +312,11 @@ class RunSpec(_Part):
         """Read the settings of a composed or stored config.
 
         Args:
-            config: a mapping, nested, or an OmegaConf node. Missing keys have their defaults.
+            config: nested mapping or OmegaConf node. Missing keys have their defaults.
 
         Raises:
-            ValueError: a value is of another type or out of range; the message has the key, the value and what is
-                expected.
+            ValueError: a value has another type or is out of range; the message has the key, the value and the
+                expectation.
         """
         settings = plain(config)
         keys = cls.keys()
@@ -327,17 +327,17 @@ class RunSpec(_Part):
 
     @classmethod
     def completed_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config with the defaults of missing settings."""
+        """Return a config completed with the defaults of missing settings."""
         missing = {key: value for key, value in cls().as_config().items() if key not in config}
         return {**config, **missing}
 
     @classmethod
     def keys(cls, mark: str | None = None) -> frozenset[str]:
-        """Return the config keys of the run's settings: all, or those with a mark.
+        """Return the config keys of the run's settings: all, or only those with a mark.
 
-        The marks: ``builds`` (the workflow is built from it too), ``shared`` (one value for a whole sweep or search),
-        ``evaluates`` (``evorl evaluate`` accepts it), ``names_no_code`` (nothing is loaded by its text), ``path`` (its
-        value is a path, taken literally), ``of_command`` (only the command line's value counts, never a stored one).
+        The marks: ``builds`` (also used to build the workflow), ``shared`` (one value for a whole sweep or search),
+        ``evaluates`` (accepted by ``evorl evaluate``), ``names_no_code`` (its text loads no code), ``path`` (its value
+        is a path, used literally), ``of_command`` (only the command line's value counts, never a stored one).
         """
         return frozenset(key for key, marks in cls._marked() if mark is None or marks.get(mark))
 
@@ -352,7 +352,7 @@ class RunSpec(_Part):
 
     @classmethod
     def parts(cls) -> Iterator[tuple[str, type]]:
-        """Yield the classes of these settings and the path of their fields, with a dot at its end."""
+        """Yield the classes of these settings and the path of their fields, with a trailing dot."""
         yield "", cls
         for field in dataclasses.fields(cls):
             part = field.metadata.get("part")
@@ -364,7 +364,7 @@ class RunSpec(_Part):
         """Kind of the run.
 
         Raises:
-            ValueError: the settings ask for two kinds.
+            ValueError: the settings request two kinds.
         """
         if self.sweep is not None and self.search is not None:
             raise ValueError("sweep and search were both given: compare settings in one program, or search by Optuna.")
@@ -379,7 +379,7 @@ class RunSpec(_Part):
         return RunKind.REMOTE if is_remote else RunKind.TRAINING
 
     def as_config(self) -> dict[str, Any]:
-        """Return the whole config, as plain data: the settings of the run, then those of the workflow."""
+        """Return the whole config as plain data: the run's settings, then the workflow's."""
         config = super().as_config()
         rest = config.pop("workflow")
         return {key: value for key, value in config.items() if key != "parameters" or value is not None} | dict(rest)

@@ -1,4 +1,4 @@
-"""Settings of a stored run, read behind the gate for untrusted configs."""
+"""Reads the settings of a stored run, behind the gate for untrusted configs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ def stored_spec(
 ) -> RunSpec:
     """Read the settings of a stored run, with changes.
 
-    Unless the run is trusted, the gate restricts what its config may name from now on, see ``evorl.config.gate``. The
-    stored ``trust``, ``resume`` and ``run`` are ignored: only those of a command count.
+    Unless the run is trusted, the gate restricts the names that its config may use from now on, see
+    ``evorl.config.gate``. The stored ``trust``, ``resume`` and ``run`` are ignored: only the command's own values
+    count.
 
     Args:
-        folder: of the run.
-        trust: whether its config may name code outside evorl. Names among the changes are trusted.
-        changes: new values by dotted key, which the user gave.
-        can_be_given: whether the user can give such names with the command, for the message.
+        folder: the run folder.
+        trust: whether its config may name code outside evorl. Names in ``changes`` are trusted.
+        changes: new values by dotted key, given by the user.
+        can_be_given: whether the command accepts such names from the user, for the message.
 
     Raises:
         RunFolderError: the config cannot be read, or would execute code outside evorl.
-        ValueError: a value is of another type or out of range.
+        ValueError: a value has another type or is out of range.
     """
     checked_value(trust, bool, "trust")
     changes = changes or {}

@@ -17,17 +17,17 @@ from evorl.workflows.policy_improvement import improved_policies
 
 
 class LearnerEmitter(PyTreeNode):
-    """An emitter of quality diversity that holds any off-policy learner whose agent ``improves_policies``.
+    """An emitter for quality diversity with an off-policy learner whose agent ``improves_policies``.
 
-    All episodes go into the learner's one replay buffer. Its critics, which learn from them, improve elites by
-    gradient steps; the learner's own policy is one of the offspring. PGA-ME (Nilsson & Cully 2021) is the case of TD3
-    beside offspring by variation. The state is that of ``OffPolicyWorkflow.init_learning``.
+    All episodes are stored in the learner's replay buffer. Its critics learn from them and improve elites by gradient
+    steps; the learner's own policy is one of the offspring. PGA-ME (Nilsson & Cully 2021) is the case of TD3 combined
+    with offspring by variation. The state is the state of ``OffPolicyWorkflow.init_learning``.
 
     Attributes:
         learner: the off-policy algorithm; it makes ``updates_per_iteration`` updates in each generation.
-        optimizer: of the elites that are improved, begun anew for each.
-        num_updates: gradient steps of each.
-        batch_size: transitions in each step.
+        optimizer: optimizer of the improved elites, reinitialized for each.
+        num_updates: gradient steps per elite.
+        batch_size: transitions per gradient step.
     """
 
     learner: OffPolicyWorkflow

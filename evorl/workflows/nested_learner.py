@@ -91,12 +91,12 @@ def checked_learner(learner: Workflow) -> OffPolicyWorkflow:
 
 
 def check_learner_class(cls: type[Workflow]) -> None:
-    """Refuse an algorithm of which a population cannot learn: it has no replay buffer, or no policy to improve.
+    """Refuse an algorithm without a replay buffer, or without a policy that its critics can improve, for a population.
 
-    Its agent declares ``improves_policies``.
+    The agent of a suitable algorithm declares ``improves_policies``.
 
     Raises:
-        ValueError: the class does not fit; the message names the algorithms of evorl that do.
+        ValueError: the class is not suitable; the message names evorl's suitable algorithms.
     """
     if not issubclass(cls, OffPolicyWorkflow):
         lacks = "which does not learn from a replay buffer"

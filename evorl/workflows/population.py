@@ -31,7 +31,7 @@ def train_side_by_side(
 
     Returns:
         Metrics ``[P]``, averaged over the iterations, and the new state of the members. ``episodes`` and ``timesteps``,
-        if reported, are summed; faults of environments are those of each iteration, ``[N, P, 3]``.
+        if reported, are summed; faults of environments are kept per iteration, ``[N, P, 3]``.
     """
 
     def one_iteration(members: State, _: None) -> tuple[State, PyTreeDict]:
