@@ -39,7 +39,7 @@ def warm_start_from(spec: RunSpec, workflow: Workflow) -> tuple[RunSpec, WarmSta
 
 def begin_with(start: WarmStart, seed: int, recorder: Recorder) -> State:
     """Return the initial state, and log the source of its parameters."""
-    for sentence in start.said:
+    for sentence in start.messages:
         recorder.message(sentence)
     return start.first_state(seed)
 

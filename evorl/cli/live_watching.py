@@ -80,7 +80,7 @@ def _request(arguments: Sequence[str]) -> Request:
     tls = tls_context(settings["cert"], settings["key"])
     enabled = EnabledMetrics(settings["enable_unknown_metrics"], settings["metrics"])
     runs = WatchedRuns(places, settings["runs_folder"])
-    store = MetricsStore(settings["metrics_folder"], enabled, say=print_line if settings["log"] else None)
+    store = MetricsStore(settings["metrics_folder"], enabled, log=print_line if settings["log"] else None)
     return Request(LivePage(runs, store, guard), settings["port"], tls, settings["open"], is_new)
 
 

@@ -77,7 +77,7 @@ class LivePage:
         with missing_in_words("pages", "aiohttp"):
             from aiohttp import web
         self.runs, self.store, self.guard, self.interval = runs, store, guard or PageGuard(), interval
-        self.events = PageEvents(self.told)
+        self.events = PageEvents(self.changes)
         self._rate = RateLimit(rate, 10 * rate)
         self._web = web
         self._page = resources.files("evorl.live").joinpath("page")
@@ -111,7 +111,7 @@ class LivePage:
         application.cleanup_ctx.append(self._watching)
         return application
 
-    def told(self, since: int) -> dict[str, Any]:
+    def changes(self, since: int) -> dict[str, Any]:
         """Return the data for open pages: runs changed since version ``since``, and the metric names of clients."""
         summaries = self.runs.summaries(since)
         return {
@@ -120,7 +120,7 @@ class LivePage:
             "ready": self.runs.looked,
             "places": self.runs.told_places,
             "notes": self.runs.notes,
-            "runs": [summary.told for summary in summaries],
+            "runs": [summary.data for summary in summaries],
             "store": {
                 "version": self.store.version,
                 "metrics": self.store.names(),
@@ -175,7 +175,7 @@ class LivePage:
     def _metrics_in_html(self) -> str:
         """Return HTML with a link to the points of every metric, for clients without scripts, such as curl."""
         lists: list[tuple[str, dict[str, int], list[str]]] = [("Sent by clients", {}, self.store.names())]
-        lists += [(run.told["name"], {"run": run.index}, run.told["metrics"]) for run in self.runs.summaries()]
+        lists += [(run.data["name"], {"run": run.index}, run.data["metrics"]) for run in self.runs.summaries()]
         lines = []
         for told, run, names in lists:
             queries = [urllib.parse.urlencode({"name": name, **run}) for name in names]
@@ -192,7 +192,7 @@ class LivePage:
         return self._web.Response(text=text, content_type=_FILES[name])
 
     async def _list(self, request: web.Request) -> web.Response:
-        return self._web.json_response(self.told(-1))
+        return self._web.json_response(self.changes(-1))
 
     async def _picture(self, request: web.Request) -> web.Response:
         index = _whole(request.match_info["index"], "the number of a run")

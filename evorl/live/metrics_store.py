@@ -90,7 +90,7 @@ class MetricsStore:
         enabled: selection of metrics; others are dropped silently.
         most_names: maximum number of metrics.
         most_bytes: maximum size of ``scalars.jsonl``.
-        say: callback for a log line per point or histogram; ``None`` for no log.
+        log: callback for a log line per point or histogram; ``None`` for no log.
 
     Raises:
         RunFolderError: the files in the folder cannot be read.
@@ -102,12 +102,12 @@ class MetricsStore:
         enabled: EnabledMetrics | None = None,
         most_names: int = 1000,
         most_bytes: int = 1 << 30,
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         self.enabled = enabled or EnabledMetrics()
         self.version = 0  # number of accepted points and histograms
         self._lock = threading.RLock()
-        self._most_names, self._most_bytes, self._say = most_names, most_bytes, say
+        self._most_names, self._most_bytes, self._log = most_names, most_bytes, log
         self._curves: dict[str, list[tuple[float, float]]] = {}
         self._counts: dict[str, int] = {}
         self._histograms: dict[str, list[Histogram]] = {}
@@ -151,8 +151,8 @@ class MetricsStore:
                 return False
             self._write(name, step, number)
             self._remember(name, step, number)
-        if self._say is not None:
-            self._say(f"{name} {number:.6g} at {step:.16g}{'' if client is None else f' from {client}'}")
+        if self._log is not None:
+            self._log(f"{name} {number:.6g} at {step:.16g}{'' if client is None else f' from {client}'}")
         return True
 
     def histogram(
@@ -179,8 +179,8 @@ class MetricsStore:
             self._histograms.setdefault(name, []).append(binned)
             del self._histograms[name][:-KEPT_HISTOGRAMS]
             self.version += 1
-        if self._say is not None:
-            self._say(f"{name}: {numbers.size} values at {step:.16g}{'' if client is None else f' from {client}'}")
+        if self._log is not None:
+            self._log(f"{name}: {numbers.size} values at {step:.16g}{'' if client is None else f' from {client}'}")
         return True
 
     def points(self, name: str) -> list[tuple[float, float]]:

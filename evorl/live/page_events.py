@@ -20,12 +20,12 @@ class PageEvents:
     """Event streams of all open pages.
 
     Args:
-        told: function that returns the changes since a version (-1: everything), with the new one as ``version``.
+        changes: function that returns the changes since a version (-1: everything), with the new one as ``version``.
         most: maximum number of open pages.
     """
 
-    def __init__(self, told: Callable[[int], dict[str, Any]], most: int = 64) -> None:
-        self._told, self._most = told, most
+    def __init__(self, changes: Callable[[int], dict[str, Any]], most: int = 64) -> None:
+        self._changes, self._most = changes, most
         self._bell = asyncio.Event()  # replaced at each ring
         self._closed = False
         self.listeners = 0
@@ -64,9 +64,9 @@ class PageEvents:
     async def _write(self, answer: web.StreamResponse) -> None:
         version = -1
         while not self._closed:
-            bell, told = self._bell, self._told(version)
-            version = told["version"]
-            await asyncio.wait_for(answer.write(f"data: {json.dumps(told)}\n\n".encode()), SECONDS_OF_SILENCE)
+            bell, changes = self._bell, self._changes(version)
+            version = changes["version"]
+            await asyncio.wait_for(answer.write(f"data: {json.dumps(changes)}\n\n".encode()), SECONDS_OF_SILENCE)
             while not bell.is_set():
                 try:
                     await asyncio.wait_for(bell.wait(), SECONDS_OF_SILENCE)

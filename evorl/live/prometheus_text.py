@@ -15,12 +15,12 @@ class Gauge(NamedTuple):
 
     Attributes:
         name: name of letters, digits and underscores.
-        told: help text.
+        help: help text.
         samples: labels and values.
     """
 
     name: str
-    told: str
+    help: str
     samples: Iterable[tuple[Mapping[str, str], float]]
 
 
@@ -30,8 +30,8 @@ def as_text(gauges: Iterable[Gauge]) -> str:
     for gauge in gauges:
         samples = [f"{gauge.name}{_labels(labels)} {_number(value)}" for labels, value in gauge.samples]
         if samples:
-            told = gauge.told.replace("\\", r"\\").replace("\n", r"\n")
-            lines += [f"# HELP {gauge.name} {told}", f"# TYPE {gauge.name} gauge", *samples]
+            help_text = gauge.help.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {gauge.name} {help_text}", f"# TYPE {gauge.name} gauge", *samples]
     return "".join(f"{line}\n" for line in lines)
 
 

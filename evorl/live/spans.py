@@ -50,12 +50,12 @@ class Spans:
         return self._file is not None
 
     @contextlib.contextmanager
-    def span(self, name: str, **told: float | int | str) -> Iterator[None]:
+    def span(self, name: str, **args: float | int | str) -> Iterator[None]:
         """Measure the duration of a context, even if it ends with an exception.
 
         Args:
             name: name of the span.
-            told: annotations of the span, such as ``steps=64``.
+            **args: annotations of the span, such as ``steps=64``.
 
         Raises:
             RunFolderError: the file cannot be written.
@@ -70,7 +70,7 @@ class Spans:
             took = time.perf_counter_ns() - begin
             self._add({
                 "name": name, "cat": "evorl", "ph": "X", "ts": (self._zero + begin) / 1000, "dur": took / 1000,
-                "pid": os.getpid(), "tid": threading.get_native_id(), "args": told,
+                "pid": os.getpid(), "tid": threading.get_native_id(), "args": args,
             })  # fmt: skip
 
     def instrumented(self, function: Callable[P, R]) -> Callable[P, R]:

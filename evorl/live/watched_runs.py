@@ -41,14 +41,14 @@ class RunSummary:
     Attributes:
         index: index by which requests refer to the run.
         version: number that increases with every change of any run.
-        told: data for the page, JSON-serializable.
+        data: data for the page, JSON-serializable.
         latest: newest value of every metric.
         picture: path of the newest picture; ``None`` without pictures.
     """
 
     index: int
     version: int
-    told: dict[str, Any]
+    data: dict[str, Any]
     latest: Mapping[str, float]
     picture: Path | None
 
@@ -173,7 +173,7 @@ class WatchedRuns:
         records, places = _seen_of(_records(run.folder)), _seen_of(_picture_places(run.folder))
         old = self._summaries.get(index)
         # A killed run changes no file, so its state is checked too.
-        ended = old is not None and old.told["state"] == RUNNING and _state(run.folder) != RUNNING
+        ended = old is not None and old.data["state"] == RUNNING and _state(run.folder) != RUNNING
         before, self._seen[index] = self._seen.get(index), (run.name, records, places)
         if before == self._seen[index] and not ended:
             return

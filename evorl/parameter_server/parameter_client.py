@@ -97,7 +97,7 @@ class ParameterClient:
         """Return the server's ``step``, ``updates`` and parameters; with ``rest`` also the other agent arrays."""
         return self.request({"command": "pull", "rest": rest})
 
-    def push(self, body: bytes, *, step: int, updates: int, steps: int, **told: Any) -> dict[str, Any]:
+    def push(self, body: bytes, *, step: int, updates: int, steps: int, **statistics: Any) -> dict[str, Any]:
         """Send a gradient or a delta; ``accepted`` in the response tells whether it was applied.
 
         Args:
@@ -105,11 +105,11 @@ class ParameterClient:
             step: ``step`` of the server in the last pull.
             updates: ``updates`` of the server in the last pull.
             steps: number of environment steps that the push stands for.
-            **told: ``metrics``, numbers by name, and ``episodes``.
+            **statistics: ``metrics``, numbers by name, and ``episodes``.
         """
         self._sequence += 1
         numbers = {"sequence": self._sequence, "step": step, "updates": updates, "steps": steps}
-        return self.request({"command": "push", "worker": self.worker, **numbers, **told}, body)[0]
+        return self.request({"command": "push", "worker": self.worker, **numbers, **statistics}, body)[0]
 
     def request(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Send a command and return the response.

@@ -86,7 +86,7 @@ def _draw_heat(axes: Axes, panel: Panel, heat: HeatMap) -> None:
     edges = [np.linspace(low, high, num + 1) for low, high, num in ends]
     mesh = axes.pcolormesh(*edges, np.ma.masked_invalid(heat.values.T), cmap="viridis")
     bar: Any = axes.figure.colorbar(mesh, ax=axes)
-    bar.set_label(heat.told, fontsize=8, color=GREY)
+    bar.set_label(heat.label, fontsize=8, color=GREY)
     bar.ax.tick_params(colors=GREY, labelsize=8)
     bar.outline.set_visible(False)
     tidy(axes)

@@ -24,13 +24,13 @@ class HeatMap:
         values: ``[X, Y]``, over a regular grid of the plane; NaN for missing values.
         low: lower bounds of the first and the second column.
         high: upper bounds.
-        told: label of the values.
+        label: label of the values.
     """
 
     values: np.ndarray
     low: tuple[float, float]
     high: tuple[float, float]
-    told: str
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)

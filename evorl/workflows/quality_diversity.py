@@ -189,5 +189,5 @@ def fitness_map(archive: Archive, fitness: np.ndarray, descriptors: np.ndarray, 
     place = np.clip((shares * shape).astype(int), 0, np.asarray(shape) - 1)
     values = np.full(shape, -np.inf)
     np.maximum.at(values, tuple(place.T), fitness[filled])
-    told = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
-    return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, told)
+    label = f"greatest fitness over the other {archive.num_dimensions - 2} of {archive.num_dimensions} descriptors"
+    return HeatMap(np.where(np.isfinite(values), values, np.nan), low, high, label)

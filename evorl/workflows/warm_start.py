@@ -44,12 +44,12 @@ class WarmStart:
         workflow: workflow of the new run.
         arrays: loaded parameters and statistics by their paths in the state, with a leading axis S if the other run has
             several seeds.
-        said: messages that report which parts were loaded and which were not.
+        messages: messages that report which parts were loaded and which were not.
     """
 
     workflow: Workflow
     arrays: Mapping[str, np.ndarray]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
 
     def first_state(self, key: Key | int = 0) -> State:
         """Return the state of ``workflow.init`` with the loaded arrays."""

@@ -62,7 +62,7 @@ def test_the_agent_is_taken_and_all_else_is_fresh(ppo: Workflow, ppo_run: tuple[
     assert state.key == fresh.key
     sizes = {name: sum(x.size for x in jax.tree.leaves(part)) for name, part in agent.params.items()}
     taken = ", ".join(f"{name} ({size:,} numbers)" for name, size in sizes.items())
-    assert begin.said == (
+    assert begin.messages == (
         f"Starts from {folder}, checkpoint of 640 steps: {taken}, observation statistics.",
         "Newly initialised: optimizers, environments, counters, and the replay buffer if there is one.",
     )
@@ -81,8 +81,8 @@ def test_a_part_alone(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
     state = begin.first_state(5)
     assert equal(state.agent_state.params.policy, agent.params.policy)
     assert equal(state.agent_state.params.value, ppo.init(5).agent_state.params.value)
-    assert begin.said[-1].startswith("Newly initialised: value, optimizers")
-    assert begin.said[-1].endswith("Not loaded: value.")
+    assert begin.messages[-1].startswith("Newly initialised: value, optimizers")
+    assert begin.messages[-1].endswith("Not loaded: value.")
 
 
 def test_an_update_learns_on_from_it(ppo: Workflow, ppo_run: tuple[Path, Any]) -> None:
@@ -116,7 +116,7 @@ def test_target_networks_come_with_what_they_follow(sac_run: tuple[Path, Any], p
     with pytest.raises(ValueError, match=r"normalised observations, .* set agent\.normalize_obs=true\."):
         warm_start(sac, ppo_run[0], ["policy"])
     normalizing = small("sac", ENV, agent={"network": {"torso": [8]}, "normalize_obs": True})
-    assert "The other run did not normalise observations" in warm_start(normalizing, folder).said[-1]
+    assert "The other run did not normalise observations" in warm_start(normalizing, folder).messages[-1]
 
 
 def test_of_one_network(tmp_path: Path) -> None:
